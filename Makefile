@@ -1,0 +1,52 @@
+# One screen of what people run here; .ci/run calls the same.
+# `make test` is the gate, `make check` its quick part.
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+STAMP := $(VENV)/.made-from-the-lock
+JOBS ?= 2
+DEMO ?=
+ONLY ?=
+N ?= 100000
+SEED ?=
+
+.PHONY: venv demo check test slow sim kill bench proofs lock wheel clean
+
+venv: $(STAMP)
+
+$(STAMP): requirements/dev.lock pyproject.toml
+	@sh requirements/venv.sh $(VENV)
+	@touch $@
+
+demo: venv
+	@$(PYTHON) -m vole demo $(DEMO)
+
+check: venv
+	$(VENV)/bin/ruff format --check vole runner tests
+	$(VENV)/bin/ruff check vole runner tests
+	$(VENV)/bin/mypy
+	$(PYTHON) -m pytest -n $(JOBS) tests/architecture tests/unit tests/property
+
+test: check
+	$(PYTHON) -m pytest -n $(JOBS) tests/contracts tests/fault tests/endtoend
+
+slow: venv
+	$(PYTHON) -m pytest --slow --timeout 1200 -m slow tests
+
+sim kill:
+	@echo "make $@ comes with the simulation (docs/roadmap.md, phase 2)" && exit 2
+
+bench: venv
+	$(PYTHON) -m tests.bench $(if $(ONLY),--only $(ONLY))
+
+proofs: venv
+	@$(PYTHON) -m pytest -p no:randomly --proofs tests
+
+wheel: venv
+	$(PYTHON) -m hatchling build -t wheel
+
+lock:
+	uv pip compile --universal --generate-hashes --no-header --all-extras --quiet pyproject.toml -o requirements/dev.lock
+
+clean:
+	rm -rf $(VENV) dist

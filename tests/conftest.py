@@ -1,0 +1,76 @@
+"""What every test has: markers that say what a test proves and what it needs of the machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+_PROGRAMS = {
+    "git": "git",
+    "ssh": "ssh",
+    "sshd": "/usr/sbin/sshd",
+    "chromium": "chromium",
+    "strace": "strace",
+    "node": "node",
+    "minisign": "minisign",
+    "bwrap": "bwrap",
+    "uv": "uv",
+}
+
+
+@cache
+def _has(feature: str) -> bool:
+    if feature == "userns":
+        return subprocess.run(["unshare", "-Urn", "true"], capture_output=True, check=False).returncode == 0
+    if feature == "tmpfs":
+        return sys.platform == "linux" and os.geteuid() == 0
+    return shutil.which(_PROGRAMS[feature]) is not None
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--proofs", action="store_true", help="print which test proves which requirement, and run none")
+    parser.addoption("--slow", action="store_true", help="run the long forms too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--proofs"):
+        return
+    required = set(os.environ.get("VOLE_CI_REQUIRE", "").split())
+    for item in items:
+        if item.get_closest_marker("slow") and not config.getoption("--slow"):
+            item.add_marker(pytest.mark.skip(reason="a long form: make slow"))
+        for marker in item.iter_markers("needs"):
+            for feature in marker.args:
+                if not _has(feature) and feature not in required:
+                    item.add_marker(pytest.mark.skip(reason=f"this machine has no {feature}"))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if not session.config.getoption("--proofs"):
+        return
+    proofs: defaultdict[str, set[str]] = defaultdict(set)
+    for item in session.items:
+        for marker in item.iter_markers("proves"):
+            for requirement in marker.args:
+                proofs[requirement].add(item.nodeid.partition("[")[0])
+    known = re.findall(r"^- \*\*([A-Z]+-\d+a?)\*\*", (ROOT / "docs" / "invariants.md").read_text("utf-8"), re.MULTILINE)
+    for requirement in known:
+        print(
+            f"{requirement} proven {' '.join(sorted(proofs[requirement]))}"
+            if proofs[requirement]
+            else f"{requirement} unproven"
+        )
+    if unknown := sorted(set(proofs) - set(known)):
+        pytest.exit(f"proven, but not in docs/invariants.md: {' '.join(unknown)}", returncode=1)
+    print(f"{sum(1 for requirement in known if proofs[requirement])} of {len(known)} proven")
+    session.items.clear()

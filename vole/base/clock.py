@@ -1,0 +1,62 @@
+"""What time it is. A Moment is microseconds since 1970 UTC; a Span is microseconds."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from typing import NewType, Protocol
+
+Moment = NewType("Moment", int)
+Span = NewType("Span", int)
+
+
+def seconds(count: float) -> Span:
+    """A span of `count` seconds."""
+    return Span(round(count * 1_000_000))
+
+
+def in_seconds(span: int) -> float:
+    """`span` microseconds as seconds."""
+    return span / 1_000_000
+
+
+def after(moment: Moment, span: Span) -> Moment:
+    """The moment `span` after `moment`."""
+    return Moment(moment + span)
+
+
+def iso(moment: Moment) -> str:
+    """ISO 8601 in UTC with milliseconds, as pages and records show it."""
+    whole, rest = divmod(moment, 1_000_000)
+    when = datetime.datetime.fromtimestamp(whole, datetime.UTC)
+    return f"{when:%Y-%m-%dT%H:%M:%S}.{rest // 1000:03d}Z"
+
+
+class Clock(Protocol):
+    """Where moments come from. One is made in `app`, and handed down."""
+
+    def now(self) -> Moment: ...
+
+
+class SystemClock:
+    """The wall time at process start plus the monotonic time since: it never steps."""
+
+    def __init__(self) -> None:
+        self._offset_us = time.time_ns() // 1000 - time.monotonic_ns() // 1000
+
+    def now(self) -> Moment:
+        return Moment(self._offset_us + time.monotonic_ns() // 1000)
+
+
+class ManualClock:
+    """A clock for tests and simulations: it moves only when told."""
+
+    def __init__(self, start: Moment = Moment(1_800_000_000_000_000)) -> None:
+        self._now = start
+
+    def now(self) -> Moment:
+        return self._now
+
+    def advance(self, span: Span) -> Moment:
+        self._now = after(self._now, span)
+        return self._now

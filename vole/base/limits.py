@@ -1,0 +1,172 @@
+"""Every bound in the system, with its unit and its reason. A test fails on one that nothing uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Sizes, in bytes
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+
+# Names
+ACCOUNT_NAME_MAX = 32  # characters; fits a column of `runner list`
+REF_NAME_BYTES_MAX = 1024  # git's own lock files need room below PATH_MAX
+
+# Settings files
+SETTINGS_BYTES_MAX = 256 * KIB  # written by hand; more is another file
+
+# The push (SR-15)
+PACK_BYTES_MAX = 4 * GIB  # receive.maxInputSize
+OBJECT_BYTES_MAX = 512 * MIB  # one inflated object; larger belongs elsewhere
+PUSH_OBJECTS_MAX = 2_000_000  # a large monorepo's first push has half of it
+PUSH_REFS_MAX = 5_000  # ref updates in one push
+PUSH_OPTIONS_MAX = 32  # options in one push
+PUSH_OPTION_BYTES_MAX = 1 * KIB  # one option; ci.variable carries a value
+PUSH_LOCK_S = 30  # seconds a repository may stay locked from verdict to confirm, then the child is killed
+CHANGED_PATHS_MAX = 20_000  # paths compared for a path filter; beyond, the filter counts as matched
+
+# Workflows (workflow.md 1, 2)
+WORKFLOW_FILES_MAX = 64
+WORKFLOW_BYTES_MAX = 64 * KIB  # one file
+WORKFLOW_JOBS_MAX = 256  # after matrix expansion
+WORKFLOW_STEPS_MAX = 200  # in one job
+WORKFLOW_LABELS_MAX = 16  # in one job
+MATRIX_JOBS_MAX = 64  # of one job
+YAML_DEPTH_MAX = 32
+YAML_NODES_MAX = 10_000  # after alias expansion, counted before anything is expanded
+PLAN_BYTES_MAX = 256 * KIB  # one job's pinned document; it travels in one frame
+PUSH_PLAN_BYTES_MAX = 32 * MIB  # all documents of one push
+PROBLEMS_SHOWN_MAX = 20  # then a count
+PROBLEM_CHARS_MAX = 400  # one error line (SR-22)
+EXPRESSION_CHARS_MAX = 4 * KIB
+EXPRESSION_DEPTH_MAX = 32
+EXPRESSION_VALUE_CHARS_MAX = 256 * KIB  # a result of join, format or toJSON
+GLOB_CHARS_MAX = 512
+
+# Offload (architecture.md 6)
+OFFLOAD_CHILDREN = 2  # one a core; a parse is 2 ms
+OFFLOAD_CPU_S = 2  # CPU seconds one call may use
+OFFLOAD_WALL_S = 5  # seconds until a call is late
+OFFLOAD_QUEUE_S = 5  # seconds a call waits for a free child
+OFFLOAD_CALLS_MAX = 1_000  # then the child is replaced: no leak lives long
+OFFLOAD_MEMORY_BYTES = 256 * MIB
+
+# SSH (SR-06)
+SSH_LOGIN_S = 20
+SSH_CONNECTIONS_UNAUTHENTICATED_MAX = 64  # together; a handshake costs 3 ms of CPU
+SSH_CONNECTIONS_PER_ADDRESS_MAX = 128  # a NAT with fifty runners and their people
+SSH_CONNECTIONS_MAX = 2_048
+SSH_LOGIN_ATTEMPTS_MAX = 12  # keys an agent may offer; at least six
+SSH_CHANNELS_MAX = 32  # on one connection: a runner's slots times log, artifact, source
+SSH_KEEPALIVE_S = 15
+SSH_KEEPALIVE_MISSES = 3  # 45 s until a lost peer is noticed
+SSH_COMMAND_BYTES_MAX = 4 * KIB
+PUMP_READ_BYTES = 128 * KIB  # one read between git and the channel
+PUMP_BUFFER_BYTES_MAX = 1 * MIB  # buffered each way in one session
+GIT_END_S = 10  # seconds from TERM to KILL for a git child whose client left
+
+# The runner link (runner.md 2)
+FRAME_BYTES_MAX = 1 * MIB  # a plan is at most 256 KiB
+TEXT_CHARS_MAX = 200  # any text a runner says about itself
+RUNNER_SLOTS_MAX = 64
+RUNNER_LABELS_MAX = 64
+LOOK_S = 5  # seconds after which a parked request looks by itself
+HANDBACK_REST_S = 60  # seconds a runner is not offered a job that it handed back
+RECONNECT_S = (0.2, 15.0)  # bounds of the runner's pause between tries
+RUNNER_OPENING_S = 10  # seconds until a channel has said what it is, and a control channel who it is
+SOURCE_CHECK_S = 1.0  # a pack that streams longer than this asks again whether its lease lives
+SOURCE_HAVES_MAX = 16  # commits a cache names; older ones save little
+CACHE_PACKS_MAX = 32  # then a runner's cache of a repository starts anew: it never needs a repack
+SPOOL_UNSHIPPED_BYTES_MAX = 32 * MIB  # log of one attempt that the server lacks; beyond, the job waits
+MASKS_MAX = 256  # masked lines of one job
+MASK_BYTES_MAX = 16 * KIB  # one masked line; a key file's lines are shorter
+MASK_BYTES_MIN = 3  # a shorter value cannot be hidden: it would blot out the log and still be guessed
+MIN_FREE_BYTES = 1 * GIB  # free disk below which a runner takes no work ...
+MIN_FREE_SHARE = 0.05  # ... or this share of a small disk
+
+# Jobs (queue.md)
+ATTEMPTS_MAX = 3  # leases a job may lose before it is `lost`
+JOB_TIMEOUT_MINUTES = 60
+JOB_TIMEOUT_MINUTES_MAX = 4_320
+OUTPUT_BYTES_MAX = 64 * KIB  # all outputs of one job
+SUMMARY_BYTES_MAX = 256 * KIB  # of one job; it travels in one frame with the result
+ANNOTATIONS_MAX = 50  # kept of one job
+LOG_BYTES_MAX = 64 * MIB  # of one attempt; beyond it a notice
+ARTIFACT_BYTES_MAX = 2 * GIB  # one file
+ARTIFACT_FILES_MAX = 1_000  # of one job
+ARTIFACT_PATH_BYTES_MAX = 512  # one file's path; a list of all files fits one frame
+ANNOTATION_CHARS_MAX = 1 * KIB  # message of one annotation
+CANCEL_GRACE_S = 10  # most seconds between TERM and KILL
+
+# The harness (harness.md B4)
+HARNESS_ANSWER_S = 10  # describe and Hello
+HARNESS_HEARTBEAT_S = 5
+HARNESS_SILENCE_S = 20
+LOG_CHUNK_BYTES = 64 * KIB
+LOG_WINDOW_BYTES = 8 * MIB  # unacknowledged log a harness may hold
+
+# The web (SR-52, SR-53)
+HTTP_HEADERS_S = 15
+HTTP_BODY_S = 60
+HTTP_BODY_BYTES_MAX = 1 * MIB  # a form; upload-pack has its own
+HTTP_HEADERS_BYTES_MAX = 32 * KIB
+UPLOAD_PACK_BODY_BYTES_MAX = 32 * MIB  # inflated; a negotiation of a repository with many refs
+LOGIN_LINK_S = 300
+SESSION_DAYS = 30
+PAGE_RENDERS_MAX = 4  # costly renders at once
+PAGE_RENDERS_PER_CLIENT_MAX = 2
+RATE_PER_MINUTE = 600  # requests of one client to pages
+BLOB_SHOWN_BYTES_MAX = 512 * KIB  # highlighted; beyond, plain; beyond 4 MiB a link
+BLOB_PLAIN_BYTES_MAX = 4 * MIB
+DIFF_FILES_MAX = 300
+DIFF_LINES_MAX = 5_000
+README_BYTES_MAX = 256 * KIB
+LIST_MAX = 100  # rows of a page's list
+HISTORY_SKIP_MAX = 20_000  # commits a page walks over first; 0.1 s
+TREE_ENTRIES_MAX = 2_000  # entries of one folder; a page of it is 300 KiB
+COMMIT_MESSAGE_BYTES_MAX = 64 * KIB  # shown of one commit
+LOG_TAIL_BYTES = 128 * KIB  # shown first
+LOG_RANGE_BYTES_MAX = 1 * MIB  # one range of a log page
+EVENT_STREAMS_MAX = 256  # live pages open at once
+
+# The server's own log lines (SR-79)
+LOG_VALUE_CHARS_MAX = 400  # characters of one field; attackers choose some of them
+LOG_TRACE_CHARS_MAX = 8 * KIB  # characters of a trace
+
+# Stopping
+STOP_S = 10  # seconds sessions get to end
+
+
+@dataclass(frozen=True)
+class LeaseTimes:
+    """Every span that hangs on the lease TTL, in seconds (queue.md 4, Time)."""
+
+    ttl_s: float
+    renew_s: float  # the keeper renews this often
+    start_window_s: float  # granted but not started: back to the queue
+    fence_s: float  # a keeper that could not renew begins to end its steps
+    grace_s: float  # TERM to KILL
+    orphan_s: float  # a harness that lost its keeper begins to end its steps
+
+
+# The lease (queue.lease_ttl, in seconds)
+LEASE_TTL_S = 60.0  # three renewals may be lost before another runner gets the job
+LEASE_TTL_MIN_S = 6.0  # a grace of one second needs it
+LEASE_TTL_MAX_S = 600.0  # a dead runner's job waits this long
+LEASE_GAP_S = 5.0  # a pause of the expiry sweep beyond this moves live deadlines by the gap
+
+
+def lease_times(ttl_s: float) -> LeaseTimes:
+    """The spans for a TTL. Both ways of ending a step tree are over before the server offers the job elsewhere."""
+    times = LeaseTimes(
+        ttl_s=ttl_s,
+        renew_s=ttl_s / 3,
+        start_window_s=ttl_s / 4,
+        fence_s=ttl_s * 3 / 4,
+        grace_s=min(ttl_s / 6, CANCEL_GRACE_S),
+        orphan_s=ttl_s / 2,
+    )
+    assert times.fence_s + times.grace_s < ttl_s, times
+    assert times.orphan_s + times.grace_s < ttl_s, times
+    return times

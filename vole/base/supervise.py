@@ -1,0 +1,102 @@
+"""Services and sweeps in one task group, and the one place where the order of stopping is written.
+
+A service is essential: if it fails, everything stops and the process exits. A sweep may fail: it is logged,
+counted, shown, and tried again with a growing pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from vole.base import limits, log
+from vole.base.bell import Bells
+
+_log = log.get("vole.supervise")
+
+SWEEP_PAUSE_MAX_S = 60.0  # a broken sweep is tried at least this often
+
+
+class Service(Protocol):
+    """A part that listens. `start` returns once it does; `drain` takes no new sessions; `stop` ends the rest."""
+
+    name: str
+
+    async def start(self) -> None: ...
+
+    async def wait(self) -> None:
+        """Returns or raises only when the service has failed."""
+        ...
+
+    async def drain(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+@dataclass
+class Sweep:
+    """`once` repeated every `every_s`, or at once when one of `topics` rings."""
+
+    name: str
+    once: Callable[[], Awaitable[object]]
+    every_s: float
+    topics: tuple[str, ...] = ()
+    failures: int = field(default=0, init=False)
+    last_error: str | None = field(default=None, init=False)
+
+    def pause_s(self) -> float:
+        """How long until the next try: longer after each failure in a row."""
+        return self.every_s if not self.failures else min(self.every_s * 2**self.failures, SWEEP_PAUSE_MAX_S)
+
+    async def step(self) -> None:
+        """Run `once`; a failure is logged and counted, never raised."""
+        try:
+            await self.once()
+        except Exception as error:
+            self.failures += 1
+            self.last_error = f"{type(error).__name__}: {error}"[: limits.PROBLEM_CHARS_MAX]
+            _log.error("sweep failed", sweep=self.name, failures=self.failures, trace=error)
+        else:
+            self.failures, self.last_error = 0, None
+
+
+async def repeat(sweep: Sweep, bells: Bells) -> None:
+    """The loop of every sweep. Written once; tests call `once` and never wait for a timer."""
+    with bells.listening(*sweep.topics) as listener:
+        while True:
+            await sweep.step()
+            await listener.wait(sweep.pause_s())
+
+
+async def run(services: list[Service], sweeps: list[Sweep], bells: Bells, stop: asyncio.Event) -> None:
+    """Start the services in order, repeat the sweeps, and stop in order when `stop` is set or a service fails.
+
+    Order of stopping: no new sessions; sessions get STOP_S to end; sweeps end; services end, last first.
+    """
+    started: list[Service] = []
+    try:
+        for service in services:
+            await service.start()
+            started.append(service)
+        await _until_stopped(started, sweeps, bells, stop)
+    finally:
+        for service in reversed(started):
+            await service.stop()
+
+
+async def _until_stopped(services: list[Service], sweeps: list[Sweep], bells: Bells, stop: asyncio.Event) -> None:
+    async with asyncio.TaskGroup() as group:
+        loops = [group.create_task(repeat(sweep, bells), name=sweep.name) for sweep in sweeps]
+        watches = [group.create_task(service.wait(), name=service.name) for service in services]
+        stopping = group.create_task(stop.wait(), name="stop")
+        done, _ = await asyncio.wait([*watches, stopping], return_when=asyncio.FIRST_COMPLETED)
+        for service in services:
+            await service.drain()
+        for task in [*loops, *watches, stopping]:
+            task.cancel()
+        for task in done:
+            if task is not stopping:
+                task.result()
+                raise RuntimeError(f"service {task.get_name()} ended by itself")

@@ -1,0 +1,1 @@
+"""YAML to frozen values, every problem at once with its path."""

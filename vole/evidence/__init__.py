@@ -1,0 +1,1 @@
+"""Journals, logs, artifacts, records, gates. Never changes a job's state."""

@@ -1,0 +1,1 @@
+"""Repositories on disk, objects, and running git. Never decides who may push."""

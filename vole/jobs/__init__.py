@@ -1,0 +1,1 @@
+"""The queue: grants, leases, explain, states. Never knows which machine."""

@@ -1,0 +1,1 @@
+"""Every change of the queue. The only writer of its tables."""

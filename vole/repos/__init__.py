@@ -1,0 +1,1 @@
+"""What is hosted, pushed and intended. Never reads git objects."""

@@ -1,0 +1,1 @@
+"""SQLite: one writer thread, readers, transactions, migrations. The only importer of the drivers; knows no job."""

@@ -1,0 +1,248 @@
+"""Changes and reads. `await db.write(change, …)` runs `change(tx, …)` whole in one transaction on one thread.
+
+Changes waiting at the same moment share one commit, each in a savepoint, each answered only after the commit is
+durable. Every change has a name, its function, which is what fault tests die at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+
+import aiosqlite
+
+from vole.base.clock import Clock, Moment
+from vole.base.entropy import Entropy
+from vole.base.errors import Unavailable
+from vole.store import migrate
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Row = sqlite3.Row
+
+GROUP_MAX = 256  # changes in one commit
+READERS = 4
+READ_WAIT_S = 10.0  # a read waits at most this long for a connection
+_PRAGMAS = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+
+
+@dataclass
+class Tx:
+    """One change's transaction: its moment, its ids, its statements. Never commits by itself."""
+
+    connection: sqlite3.Connection
+    now: Moment
+    entropy: Entropy
+    _after: list[Callable[[], None]] = field(default_factory=list)
+
+    def ident(self) -> int:
+        """A new id, larger than every one before."""
+        return self.entropy.ident(self.now)
+
+    def run(self, sql: str, /, **values: Any) -> int:
+        """Run one statement; how many rows it changed."""
+        return self.connection.execute(sql, values).rowcount
+
+    def run_many(self, sql: str, rows: Iterable[dict[str, Any]], /) -> None:
+        """Run one statement for each of `rows`."""
+        self.connection.executemany(sql, rows)
+
+    def one(self, sql: str, /, **values: Any) -> Row | None:
+        """The first row, or None."""
+        row: Row | None = self.connection.execute(sql, values).fetchone()
+        return row
+
+    def all(self, sql: str, /, **values: Any) -> list[Row]:
+        """Every row."""
+        return self.connection.execute(sql, values).fetchall()
+
+    def after_commit(self, step: Callable[[], None]) -> None:
+        """Run `step` on the writer's thread once this change is durable; never if it is not."""
+        self._after.append(step)
+
+
+@dataclass(frozen=True)
+class View:
+    """One read transaction: every query of it sees one snapshot."""
+
+    connection: aiosqlite.Connection
+    now: Moment
+
+    async def one(self, sql: str, /, **values: Any) -> Row | None:
+        """The first row, or None."""
+        async with self.connection.execute(sql, values) as cursor:
+            return await cursor.fetchone()
+
+    async def all(self, sql: str, /, **values: Any) -> list[Row]:
+        """Every row."""
+        return list(await self.connection.execute_fetchall(sql, values))
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    change: Callable[[Tx], Any]
+    answer: Future[Any]
+
+
+class Database:
+    """The store of one server. Open it with `Database.open`, close it last."""
+
+    def __init__(self, path: Path, clock: Clock, entropy: Entropy) -> None:
+        self._path = path
+        self._clock = clock
+        self._entropy = entropy
+        self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._readers: asyncio.Queue[aiosqlite.Connection] = asyncio.Queue()
+        self._thread = threading.Thread(target=self._write_all, name="store-writer", daemon=True)
+        self._opened: Future[None] = Future()
+        self._closed = False
+
+    @classmethod
+    async def open(cls, path: Path, clock: Clock, entropy: Entropy) -> Database:
+        """The database at `path`, made if absent, migrated, its pragmas verified. Raises Invalid for a newer schema."""
+        database = cls(path, clock, entropy)
+        database._thread.start()
+        await asyncio.wrap_future(database._opened)
+        for _ in range(READERS):
+            database._readers.put_nowait(await _reader(path))
+        return database
+
+    async def write(self, change: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """What `change(tx, …)` returns, once it is durable. Raises what it raises, with nothing changed."""
+        if self._closed:
+            raise Unavailable("the store is closed: the server is stopping")
+        waiting = _Waiting(lambda tx: change(tx, *args, **kwargs), Future())
+        self._waiting.put(waiting)
+        # A cancelled caller must not cancel a change that may be durable already.
+        result: T = await asyncio.shield(asyncio.wrap_future(waiting.answer))
+        return result
+
+    async def read(
+        self, query: Callable[Concatenate[View, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """What `query(view, …)` returns, from one snapshot."""
+        async with self._reading() as view:
+            return await query(view, *args, **kwargs)
+
+    async def close(self) -> None:
+        """Answer what waits, then close. Later writes raise Unavailable."""
+        if self._closed:
+            return
+        self._closed = True
+        self._waiting.put(None)
+        await asyncio.to_thread(self._thread.join)
+        while not self._readers.empty():
+            await self._readers.get_nowait().close()
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[View]:
+        try:
+            async with asyncio.timeout(READ_WAIT_S):
+                connection = await self._readers.get()
+        except TimeoutError:
+            raise Unavailable("every reader of the store is busy") from None
+        try:
+            await connection.execute("BEGIN")
+            yield View(connection, self._clock.now())
+        finally:
+            await connection.rollback()
+            self._readers.put_nowait(connection)
+
+    def _write_all(self) -> None:
+        try:
+            connection = open_writer(self._path)
+        except BaseException as error:
+            self._opened.set_exception(error)
+            return
+        self._opened.set_result(None)
+        going_on = True
+        while going_on:
+            group, going_on = self._next_group()
+            if group:
+                self._commit(connection, group)
+        connection.close()
+
+    def _next_group(self) -> tuple[list[_Waiting], bool]:
+        group: list[_Waiting] = []
+        item = self._waiting.get()
+        while item is not None:
+            group.append(item)
+            if len(group) == GROUP_MAX:
+                return group, True
+            try:
+                item = self._waiting.get_nowait()
+            except queue.Empty:
+                return group, True
+        return group, False
+
+    def _commit(self, connection: sqlite3.Connection, group: list[_Waiting]) -> None:
+        done: list[tuple[_Waiting, Any, Tx]] = []
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for waiting in group:
+                self._apply(connection, waiting, done)
+            connection.execute("COMMIT")
+        except BaseException as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            for waiting in group:
+                if not waiting.answer.done():
+                    waiting.answer.set_exception(_as_unavailable(error))
+            return
+        for waiting, result, tx in done:
+            for step in tx._after:
+                step()
+            waiting.answer.set_result(result)
+
+    def _apply(self, connection: sqlite3.Connection, waiting: _Waiting, done: list[tuple[_Waiting, Any, Tx]]) -> None:
+        tx = Tx(connection, self._clock.now(), self._entropy)
+        connection.execute("SAVEPOINT change")
+        try:
+            result = waiting.change(tx)
+        except Exception as error:
+            if not connection.in_transaction:  # SQLite itself rolled all back: disk full, I/O error
+                raise
+            connection.execute("ROLLBACK TO change")
+            connection.execute("RELEASE change")
+            waiting.answer.set_exception(_as_unavailable(error))
+        else:
+            connection.execute("RELEASE change")
+            done.append((waiting, result, tx))
+
+
+def open_writer(path: Path | Literal[":memory:"]) -> sqlite3.Connection:
+    """A migrated connection with its pragmas set and read back. `:memory:` is for tests and simulations."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.row_factory = sqlite3.Row
+    wanted = _PRAGMAS if path != ":memory:" else {"foreign_keys": 1}
+    for name, value in wanted.items():
+        connection.execute(f"PRAGMA {name} = {value}")
+        (found,) = connection.execute(f"PRAGMA {name}").fetchone()
+        if found != value:
+            connection.close()
+            raise Unavailable(
+                f"SQLite did not take PRAGMA {name} = {value} (it says {found}): is {path} on a network disk?"
+            )
+    migrate.apply(connection)
+    return connection
+
+
+async def _reader(path: Path) -> aiosqlite.Connection:
+    connection = await aiosqlite.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+def _as_unavailable(error: BaseException) -> BaseException:
+    """A full disk or a busy file is no bug of ours: say it as what it is."""
+    if isinstance(error, sqlite3.OperationalError):
+        return Unavailable(f"the store cannot write just now: {error}")
+    return error

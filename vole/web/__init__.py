@@ -1,0 +1,1 @@
+"""The web door: pages for people. Shows through reads, changes through flows."""
