@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import NewType, Self
 
 from vole.base import limits
@@ -20,12 +21,13 @@ Epoch = NewType("Epoch", int)  # number of an attempt: 1.. per job, never reused
 
 # First segments of routes. A repository of such a name would hide a page; a test compares this with the router.
 RESERVED_SEGMENTS = frozenset(
-    {"api", "atom", "badges", "git", "healthz", "keys", "login", "logout", "metrics", "nodes", "queue", "readyz"}
-    | {"runners", "settings", "static", "status", "vole-admin"}
+    {"api", "atom", "badges", "favicon.ico", "git", "healthz", "keys", "login", "logout", "metrics", "nodes", "queue"}
+    | {"readyz", "robots.txt", "runners", "settings", "static", "status", "vole-admin"}
 )
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_ADDRESS = re.compile(r"([^/@]+)/([1-9][0-9]{0,8})(?:/([^/@]+)(?:@([1-9][0-9]{0,5}))?)?")
 _JOB_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}(?:\.[1-9][0-9]{0,3})?")
 _GRAMMAR = "1 to {most} of a-z 0-9 . _ -, beginning with a letter or digit"
 
@@ -67,8 +69,10 @@ class RefName(str):
     __slots__ = ()
 
     @classmethod
-    def parse(cls, raw: bytes) -> Self:
+    def parse(cls, raw: bytes | str) -> Self:
         """Raises Invalid for a ref outside `refs/`, over the bound, or not UTF-8 (docs/decisions/0004)."""
+        if isinstance(raw, str):
+            raw = raw.encode("utf-8", "surrogateescape")
         if len(raw) > limits.REF_NAME_BYTES_MAX:
             raise Invalid(f"ref name of {len(raw)} bytes; at most {limits.REF_NAME_BYTES_MAX} (REF_NAME_BYTES_MAX)")
         try:
@@ -116,3 +120,31 @@ class JobKey(str):
         if not _JOB_KEY.fullmatch(text):
             raise Invalid(f"{text[:80]!r} is no job key: a job's id, or id.N for a matrix job")
         return cls(text)
+
+
+@dataclass(frozen=True)
+class Address:
+    """A run `app/12`, a job `app/12/test`, an attempt `app/12/test@2`: said the same way everywhere."""
+
+    repo: RepoName
+    run: RunNumber
+    job: JobKey | None = None
+    epoch: Epoch | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises Invalid for text that addresses nothing."""
+        found = _ADDRESS.fullmatch(text)
+        if not found:
+            raise Invalid(f"{text[:80]!r} is no address; a run is app/12, a job app/12/test, an attempt app/12/test@2")
+        repo, run, job, epoch = found.groups()
+        return cls(
+            RepoName.parse(repo),
+            RunNumber(int(run)),
+            None if job is None else JobKey.parse(job),
+            None if epoch is None else Epoch(int(epoch)),
+        )
+
+    def __str__(self) -> str:
+        job = "" if self.job is None else f"/{self.job}"
+        return f"{self.repo}/{self.run}{job}" + ("" if self.epoch is None else f"@{self.epoch}")

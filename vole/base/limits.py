@@ -25,6 +25,7 @@ PUSH_OPTIONS_MAX = 32  # options in one push
 PUSH_OPTION_BYTES_MAX = 1 * KIB  # one option; ci.variable carries a value
 PUSH_LOCK_S = 30  # seconds a repository may stay locked from verdict to confirm, then the child is killed
 CHANGED_PATHS_MAX = 20_000  # paths compared for a path filter; beyond, the filter counts as matched
+CHANGED_PATH_CHARS_MAX = 4 * MIB  # the same for their length together: 20,000 paths of 200 characters
 
 # Workflows (workflow.md 1, 2)
 WORKFLOW_FILES_MAX = 64
@@ -33,16 +34,21 @@ WORKFLOW_JOBS_MAX = 256  # after matrix expansion
 WORKFLOW_STEPS_MAX = 200  # in one job
 WORKFLOW_LABELS_MAX = 16  # in one job
 MATRIX_JOBS_MAX = 64  # of one job
+MATRIX_PRODUCT_MAX = 4_096  # combinations before `exclude` takes away
+NAME_CHARS_MAX = 200  # of a workflow, job or step, as pages show it
 YAML_DEPTH_MAX = 32
 YAML_NODES_MAX = 10_000  # after alias expansion, counted before anything is expanded
 PLAN_BYTES_MAX = 256 * KIB  # one job's pinned document; it travels in one frame
+PLAN_STAMP_BYTES = 64 * KIB  # of those, kept for what the push adds: event, ref, variables
 PUSH_PLAN_BYTES_MAX = 32 * MIB  # all documents of one push
 PROBLEMS_SHOWN_MAX = 20  # then a count
+PROBLEMS_KEPT_MAX = 200  # of one file, for `vole check`; the rest is counted
 PROBLEM_CHARS_MAX = 400  # one error line (SR-22)
 EXPRESSION_CHARS_MAX = 4 * KIB
 EXPRESSION_DEPTH_MAX = 32
 EXPRESSION_VALUE_CHARS_MAX = 256 * KIB  # a result of join, format or toJSON
 GLOB_CHARS_MAX = 512
+FILTER_PATTERNS_MAX = 64  # in one list of branches, tags or paths
 
 # Offload (architecture.md 6)
 OFFLOAD_CHILDREN = 2  # one a core; a parse is 2 ms
@@ -51,6 +57,8 @@ OFFLOAD_WALL_S = 5  # seconds until a call is late
 OFFLOAD_QUEUE_S = 5  # seconds a call waits for a free child
 OFFLOAD_CALLS_MAX = 1_000  # then the child is replaced: no leak lives long
 OFFLOAD_MEMORY_BYTES = 256 * MIB
+OFFLOAD_START_S = 5  # seconds until a new child is ready; it takes 0.2
+OFFLOAD_ANSWER_BYTES_MAX = 48 * MIB  # the plans of a push, and the rest of the answer
 
 # SSH (SR-06)
 SSH_LOGIN_S = 20
@@ -62,8 +70,18 @@ SSH_CHANNELS_MAX = 32  # on one connection: a runner's slots times log, artifact
 SSH_KEEPALIVE_S = 15
 SSH_KEEPALIVE_MISSES = 3  # 45 s until a lost peer is noticed
 SSH_COMMAND_BYTES_MAX = 4 * KIB
+COMMAND_STDIN_BYTES_MAX = 16 * KIB  # a public key; the largest has 4 KiB
+SSH_PACKET_BYTES = 32 * KIB  # what RFC 4253 promises to take
 PUMP_READ_BYTES = 128 * KIB  # one read between git and the channel
 PUMP_BUFFER_BYTES_MAX = 1 * MIB  # buffered each way in one session
+LOOSE_KEEPS_MAX = 256  # files that each push opens for commits held; beyond, they are packed
+GIT_THREADS = 4  # pygit2 calls at once; two cores and a little waiting for disk
+GIT_CHILDREN_MAX = 64  # git programs of the SSH door at once, each a core while it packs
+GIT_CHILDREN_PER_ACCOUNT_MAX = 16  # of one account: one pusher cannot stop the others
+GIT_DATA_BYTES_MAX = 2 * GIB  # heap of one receive-pack: a delta bomb ends there
+PUSH_NOTICES_MAX = 50  # lines of an accepted push before its runs; a pipe holds them at once
+SSH_TAIL_S = 600  # seconds a client may take for the last buffered megabyte
+PUSH_CHECK_S = 60  # seconds one push's check may take
 GIT_END_S = 10  # seconds from TERM to KILL for a git child whose client left
 
 # The runner link (runner.md 2)
@@ -71,6 +89,7 @@ FRAME_BYTES_MAX = 1 * MIB  # a plan is at most 256 KiB
 TEXT_CHARS_MAX = 200  # any text a runner says about itself
 RUNNER_SLOTS_MAX = 64
 RUNNER_LABELS_MAX = 64
+RUNNER_ORDERS_MAX = 512  # orders for one runner that are not sent yet; it hears the rest at its next renewal
 LOOK_S = 5  # seconds after which a parked request looks by itself
 HANDBACK_REST_S = 60  # seconds a runner is not offered a job that it handed back
 RECONNECT_S = (0.2, 15.0)  # bounds of the runner's pause between tries
@@ -80,7 +99,7 @@ SOURCE_HAVES_MAX = 16  # commits a cache names; older ones save little
 CACHE_PACKS_MAX = 32  # then a runner's cache of a repository starts anew: it never needs a repack
 SPOOL_UNSHIPPED_BYTES_MAX = 32 * MIB  # log of one attempt that the server lacks; beyond, the job waits
 MASKS_MAX = 256  # masked lines of one job
-MASK_BYTES_MAX = 16 * KIB  # one masked line; a key file's lines are shorter
+MASK_BYTES_MAX = 8 * KIB  # one masked line; a key in one line of JSON has 3 KiB
 MASK_BYTES_MIN = 3  # a shorter value cannot be hidden: it would blot out the log and still be guessed
 MIN_FREE_BYTES = 1 * GIB  # free disk below which a runner takes no work ...
 MIN_FREE_SHARE = 0.05  # ... or this share of a small disk
@@ -92,11 +111,11 @@ JOB_TIMEOUT_MINUTES_MAX = 4_320
 OUTPUT_BYTES_MAX = 64 * KIB  # all outputs of one job
 SUMMARY_BYTES_MAX = 256 * KIB  # of one job; it travels in one frame with the result
 ANNOTATIONS_MAX = 50  # kept of one job
+LOG_FILES_OPEN_MAX = 256  # logs of live leases kept open; others are opened for each append
 LOG_BYTES_MAX = 64 * MIB  # of one attempt; beyond it a notice
 ARTIFACT_BYTES_MAX = 2 * GIB  # one file
 ARTIFACT_FILES_MAX = 1_000  # of one job
 ARTIFACT_PATH_BYTES_MAX = 512  # one file's path; a list of all files fits one frame
-ANNOTATION_CHARS_MAX = 1 * KIB  # message of one annotation
 CANCEL_GRACE_S = 10  # most seconds between TERM and KILL
 
 # The harness (harness.md B4)
@@ -105,34 +124,62 @@ HARNESS_HEARTBEAT_S = 5
 HARNESS_SILENCE_S = 20
 LOG_CHUNK_BYTES = 64 * KIB
 LOG_WINDOW_BYTES = 8 * MIB  # unacknowledged log a harness may hold
+LOG_GAP_S = 0.005  # between two chunks that are not full: a first line goes at once, a chatty step in 200 a second
+ANNOTATION_CHARS_MAX = 1_000  # one annotation; fifty of them travel with the result
+SOCKET_PATH_BYTES_MAX = 107  # sun_path of Linux without its final NUL
+COMMAND_LINE_BYTES_MAX = 64 * KIB  # one `::command::` line of a log; longer is text
+MASKS_MAX = 1_000  # of one job; beyond, the step is failed rather than shown unmasked
+STEP_VARIABLES_BYTES_MAX = 1 * MIB  # one VOLE_ENV or VOLE_PATH file
+LEFTOVER_GRACE_S = 1.0  # what a finished step left running gets between TERM and KILL
+STEP_KILL_S = 5.0  # a tree that KILL does not empty in this time is given up, and the harness with it
+FENCES_REMEMBERED = 1_024  # jobs whose highest fence a harness keeps in mind
 
 # The web (SR-52, SR-53)
 HTTP_HEADERS_S = 15
 HTTP_BODY_S = 60
 HTTP_BODY_BYTES_MAX = 1 * MIB  # a form; upload-pack has its own
 HTTP_HEADERS_BYTES_MAX = 32 * KIB
+HTTP_HEADERS_MAX = 100  # fields of one request
+HTTP_UNREAD_S = 60  # seconds a client may leave an answer unread
+HTTP_CONNECTIONS_MAX = 1_024  # open at once; each costs a descriptor and 30 KiB
 UPLOAD_PACK_BODY_BYTES_MAX = 32 * MIB  # inflated; a negotiation of a repository with many refs
+HTTP_GIT_MAX = 8  # git programs that fetches over HTTP run; SSH has places of its own
+HTTP_GIT_PER_CLIENT_MAX = 4
 LOGIN_LINK_S = 300
 SESSION_DAYS = 30
 PAGE_RENDERS_MAX = 4  # costly renders at once
 PAGE_RENDERS_PER_CLIENT_MAX = 2
+PAGE_RENDER_S = 10  # seconds of work on one page
+PAGE_WAIT_S = 10  # seconds a page waits for a place
+PAGES_KEPT_BYTES_MAX = 32 * MIB  # rendered pages of commits
 RATE_PER_MINUTE = 600  # requests of one client to pages
 BLOB_SHOWN_BYTES_MAX = 512 * KIB  # highlighted; beyond, plain; beyond 4 MiB a link
 BLOB_PLAIN_BYTES_MAX = 4 * MIB
 DIFF_FILES_MAX = 300
 DIFF_LINES_MAX = 5_000
+DIFF_ENTRIES_MAX = 200_000  # tree entries compared; a bomb of a few hundred bytes has billions
+DIFF_RENAMES_MAX = 100  # files compared for renames; the work is the square of it
+DIFF_FILE_BYTES_MAX = 512 * KIB  # either side of a file whose lines are shown
 README_BYTES_MAX = 256 * KIB
+README_IMAGES_MAX = 50  # of one text; beyond, links
 LIST_MAX = 100  # rows of a page's list
 HISTORY_SKIP_MAX = 20_000  # commits a page walks over first; 0.1 s
 TREE_ENTRIES_MAX = 2_000  # entries of one folder; a page of it is 300 KiB
 COMMIT_MESSAGE_BYTES_MAX = 64 * KIB  # shown of one commit
 LOG_TAIL_BYTES = 128 * KIB  # shown first
 LOG_RANGE_BYTES_MAX = 1 * MIB  # one range of a log page
+LOG_LINE_BYTES_MAX = 64 * KIB  # shown as one line; a longer one comes in parts
+QUEUE_SHOWN_MAX = 200  # jobs on the page of the queue
+EXPLAINED_MAX = 20  # waiting jobs, or label sets, explained on one page; each asks the store
+DISK_FREE_BYTES_MIN = 256 * MIB  # below it the server says that it is not ready
 EVENT_STREAMS_MAX = 256  # live pages open at once
 
 # The server's own log lines (SR-79)
 LOG_VALUE_CHARS_MAX = 400  # characters of one field; attackers choose some of them
 LOG_TRACE_CHARS_MAX = 8 * KIB  # characters of a trace
+
+# Retention
+RETENTION_LOOK_S = 3_600  # seconds between looks for what may be let go; days are counted
 
 # Stopping
 STOP_S = 10  # seconds sessions get to end
@@ -154,6 +201,7 @@ class LeaseTimes:
 LEASE_TTL_S = 60.0  # three renewals may be lost before another runner gets the job
 LEASE_TTL_MIN_S = 6.0  # a grace of one second needs it
 LEASE_TTL_MAX_S = 600.0  # a dead runner's job waits this long
+SWEEP_ROWS_MAX = 500  # rows one pass of the expiry sweep takes of each kind; the rest is due a second later
 LEASE_GAP_S = 5.0  # a pause of the expiry sweep beyond this moves live deadlines by the gap
 
 

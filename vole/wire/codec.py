@@ -86,6 +86,8 @@ def _required(field: dataclasses.Field[Any], hint: Any) -> bool:
 
 
 def _decode(hint: Any, value: Any, strict: bool, where: str) -> Any:
+    if hint is type(value) and (hint is bool or hint is int or (hint is str and value.isascii())):
+        return value  # most fields of most messages
     while isinstance(hint, typing.NewType):
         hint = hint.__supertype__
     origin = get_origin(hint)
@@ -137,12 +139,17 @@ def _decode_class(hint: Any, value: Any, strict: bool, where: str) -> Any:
         if value in list(hint):
             return hint(value)
         raise Invalid(f"{where}: {value!r} is none of {', '.join(hint)}"[:200])
-    plain = next((base for base in (bool, int, float, str) if issubclass(hint, base)), None)
+    plain = _plain_of(hint)
     if plain is None or type(value) not in _PLAIN[plain]:
         raise Invalid(f"{where}: expected {hint.__name__}, not {_kind(value)}")
-    if plain is str and any("\ud800" <= char <= "\udfff" for char in value):
+    if plain is str and not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
         raise Invalid(f"{where}: a lone surrogate is no text")
     return value if hint in _PLAIN else (hint.parse(value) if hasattr(hint, "parse") else hint(value))
+
+
+@cache
+def _plain_of(hint: type) -> type | None:
+    return next((base for base in (bool, int, float, str) if issubclass(hint, base)), None)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

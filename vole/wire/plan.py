@@ -10,6 +10,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Literal
 
+from vole.base.expressions import Value
 from vole.base.ids import CommitId, JobKey, RefName, RepoName
 from vole.wire import codec
 
@@ -139,6 +140,32 @@ class JobContext:
     run_attempt: int
     server_url: str
     needs: dict[str, NeedResult] = field(default_factory=dict)
+
+
+def job_values(plan: JobPlan, context: JobContext) -> dict[str, Value]:
+    """The expression contexts that hold for a whole job: vole, matrix, needs, inputs (workflow.md 6)."""
+    event = plan.event
+    needs: dict[str, Value] = {
+        job: {"result": need.result, "outputs": dict(need.outputs)} for job, need in context.needs.items()
+    }
+    return {
+        "vole": {
+            "sha": plan.commit,
+            "ref": event.ref,
+            "ref_name": event.ref_name,
+            "ref_type": event.ref_type,
+            "repository": plan.repository,
+            "run_number": context.run_number,
+            "run_attempt": context.run_attempt,
+            "actor": event.actor,
+            "event_name": event.name,
+            "workflow": plan.workflow,
+            "job": plan.job,
+        },
+        "matrix": dict(plan.matrix),
+        "needs": needs,
+        "inputs": dict(event.inputs),
+    }
 
 
 def job_digest(document: bytes) -> str:
