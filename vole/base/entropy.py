@@ -24,6 +24,10 @@ class Entropy(Protocol):
         """A secret of 256 bits, URL-safe text."""
         ...
 
+    def between(self, low: float, high: float) -> float:
+        """A number from `low` to `high`: for pauses that should not fall together."""
+        ...
+
 
 class _Idents:
     def __init__(self) -> None:
@@ -46,6 +50,9 @@ class SystemEntropy:
     def token(self) -> str:
         return secrets.token_urlsafe(32)
 
+    def between(self, low: float, high: float) -> float:
+        return secrets.SystemRandom().uniform(low, high)
+
 
 class SeededEntropy:
     """The same ids and tokens each run, so that a failing test prints the same ones twice."""
@@ -59,6 +66,9 @@ class SeededEntropy:
 
     def token(self) -> str:
         return self._random.randbytes(32).hex()
+
+    def between(self, low: float, high: float) -> float:
+        return self._random.uniform(low, high)
 
 
 def digest(secret: str) -> str:

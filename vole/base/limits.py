@@ -94,6 +94,7 @@ LOOK_S = 5  # seconds after which a parked request looks by itself
 HANDBACK_REST_S = 60  # seconds a runner is not offered a job that it handed back
 RECONNECT_S = (0.2, 15.0)  # bounds of the runner's pause between tries
 RUNNER_OPENING_S = 10  # seconds until a channel has said what it is, and a control channel who it is
+RUNNER_PARTING_S = 1.0  # for a runner that was refused to read so and leave
 SOURCE_CHECK_S = 1.0  # a pack that streams longer than this asks again whether its lease lives
 SOURCE_HAVES_MAX = 16  # commits a cache names; older ones save little
 CACHE_PACKS_MAX = 32  # then a runner's cache of a repository starts anew: it never needs a repack

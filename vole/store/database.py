@@ -10,9 +10,9 @@ import asyncio
 import queue
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
@@ -64,6 +64,21 @@ class Tx:
         """Every row."""
         return self.connection.execute(sql, values).fetchall()
 
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        """A part that can fail by itself: what it raises undoes its statements and steps, and no others."""
+        steps = len(self._after)
+        self.connection.execute("SAVEPOINT part")
+        try:
+            yield
+        except Exception:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK TO part")
+                self.connection.execute("RELEASE part")
+            del self._after[steps:]
+            raise
+        self.connection.execute("RELEASE part")
+
     def after_commit(self, step: Callable[[], None]) -> None:
         """Run `step` on the writer's thread once this change is durable; never if it is not."""
         self._after.append(step)
@@ -104,6 +119,8 @@ class Database:
         self._thread = threading.Thread(target=self._write_all, name="store-writer", daemon=True)
         self._opened: Future[None] = Future()
         self._closed = False
+        self.commits = 0
+        """How many commits became durable: what was read while it stood still is still so."""
 
     @classmethod
     async def open(cls, path: Path, clock: Clock, entropy: Entropy) -> Database:
@@ -132,6 +149,10 @@ class Database:
         async with self._reading() as view:
             return await query(view, *args, **kwargs)
 
+    async def probe(self) -> None:
+        """Raises Unavailable when no change can be made just now: the writer answers and has the write lock."""
+        await self.write(_nothing)
+
     async def close(self) -> None:
         """Answer what waits, then close. Later writes raise Unavailable."""
         if self._closed:
@@ -153,8 +174,12 @@ class Database:
             await connection.execute("BEGIN")
             yield View(connection, self._clock.now())
         finally:
-            await connection.rollback()
-            self._readers.put_nowait(connection)
+            # A caller may be cancelled again at each of its waits; its connection must come back all the same.
+            await asyncio.shield(self._put_back(connection))
+
+    async def _put_back(self, connection: aiosqlite.Connection) -> None:
+        await connection.rollback()
+        self._readers.put_nowait(connection)
 
     def _write_all(self) -> None:
         try:
@@ -190,6 +215,7 @@ class Database:
             for waiting in group:
                 self._apply(connection, waiting, done)
             connection.execute("COMMIT")
+            self.commits += 1
         except BaseException as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -216,6 +242,10 @@ class Database:
         else:
             connection.execute("RELEASE change")
             done.append((waiting, result, tx))
+
+
+def _nothing(_: Tx) -> None:
+    return None
 
 
 def open_writer(path: Path | Literal[":memory:"]) -> sqlite3.Connection:

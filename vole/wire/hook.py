@@ -1,21 +1,20 @@
 """What the pre-receive courier asks and how it is answered: text lines over two inherited pipes.
 
 Asked:   `check QUARANTINE`, one `option TEXT` each, one `OLD NEW REF` each, an empty line.
-Answered: lines to print, then `.N`, the hook's exit status.
+Answered: lines to print, then `.N`, the hook's exit status, one digit.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from vole.base import limits
 from vole.base.errors import Exhausted, Invalid
 from vole.base.ids import CommitId, RefName
 
-ASK_VARIABLE = "VOLE_ASK"
-TELL_VARIABLE = "VOLE_TELL"
-
 _NOTHING = "0" * 40
+_STATUS = re.compile(r"\.[0-9]")
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,8 @@ def read_question(lines: list[bytes]) -> Question:
 
 
 def answer(lines: list[str], status: int) -> bytes:
-    """What the hook prints, and its exit status. A line that begins with a dot is kept apart from the status."""
-    shown = [line if not line.startswith(".") else " " + line for text in lines for line in text.split("\n")]
+    """What the hook prints, and its exit status of one digit. A line that looks like the status is kept apart."""
+    shown = [f" {line}" if _STATUS.fullmatch(line) else line for text in lines for line in text.split("\n")]
     return "".join(f"{line}\n" for line in [*shown, f".{status}"]).encode("utf-8", "backslashreplace")
 
 

@@ -16,7 +16,7 @@ from vole.base.clock import ManualClock
 from vole.base.entropy import SeededEntropy
 from vole.base.errors import Conflict, Denied, Invalid, Unavailable
 from vole.store import migrate
-from vole.store.database import Database, Tx, View, open_writer
+from vole.store.database import READERS, Database, Tx, View, open_writer
 from vole.store.lock import StateLock
 
 
@@ -218,3 +218,28 @@ def test_ids_of_changes_only_grow():
         ids = [pool.submit(entropy.ident, clock.now()).result() for _ in range(100)]
 
     assert ids == sorted(set(ids))
+
+
+def test_a_reader_that_is_cancelled_at_every_wait_comes_back(tmp_path):
+    async def slow(view, began):
+        began.set()
+        while True:
+            await view.all("SELECT 1")
+
+    async def story():
+        database = await Database.open(tmp_path / "vole.db", ManualClock(), SeededEntropy())
+        for _ in range(2 * READERS):
+            began = asyncio.Event()
+            reading = asyncio.ensure_future(database.read(slow, began))
+            await began.wait()
+            while not reading.done():  # as a cancel scope does, again and again until the task has ended
+                reading.cancel()
+                await asyncio.sleep(0)
+        found = [await database.read(one) for _ in range(READERS)]
+        await database.close()
+        return found
+
+    async def one(view):
+        return (await view.one("SELECT 1"))[0]
+
+    assert run(story()) == [1] * READERS

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pygit2
+import pytest
+
+from vole.base import limits
+from vole.base.errors import Conflict, NotFound, Unavailable
+from vole.base.ids import CommitId, RefName, RepoName
+from vole.git import storage
+from vole.git.storage import Storage
+
+APP = RepoName("app")
+MAIN, TOPIC = RefName("refs/heads/main"), RefName("refs/heads/topic")
+WHO = pygit2.Signature("Ada", "ada@example.org", 1_800_000_000, 0)
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = Storage(tmp_path)
+    yield made
+    made.close()
+
+
+def a_commit(path, ref, *parents, files=()):
+    repository = pygit2.Repository(str(path))
+    builder = repository.TreeBuilder()
+    for name, content in files:
+        builder.insert(name, repository.create_blob(content), 0o100644)
+    return CommitId(str(repository.create_commit(ref, WHO, WHO, "m", builder.write(), list(parents))))
+
+
+def test_a_new_repository_is_bare_and_empty_and_has_no_hooks(store):
+    path = store.create(APP)
+
+    assert pygit2.Repository(str(path)).is_bare
+    assert storage.default_branch(path) == MAIN
+    assert not (path / "hooks").exists()
+    assert storage.pushed_refs(path) == {}
+    with pytest.raises(Conflict):
+        store.create(APP)
+
+
+def test_a_removed_repository_is_gone_and_its_name_is_free(store):
+    store.create(APP)
+
+    store.remove(APP)
+    store.remove(APP)
+
+    assert not store.exists(APP)
+    assert list(store.path(APP).parent.iterdir()) == []
+    store.create(APP)
+    assert store.exists(APP)
+
+
+def test_nothing_of_a_users_git_configuration_counts(store, tmp_path, monkeypatch):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/.gitconfig").write_text("[user]\n\tname = Mallory\n")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+    repository = storage.open_repository(store.create(APP))
+
+    assert "user.name" not in repository.config
+
+
+@pytest.mark.proves("SR-08")
+def test_a_repository_that_borrows_objects_is_refused(store):
+    path = store.create(APP)
+    (path / "objects/info/alternates").write_text("/elsewhere\n")
+
+    with pytest.raises(Unavailable, match="alternates"):
+        storage.open_repository(path)
+
+
+def test_a_missing_repository_is_not_found(store):
+    with pytest.raises(NotFound):
+        storage.open_repository(store.path(APP))
+
+
+def test_targets_of_refs_are_told_and_missing_ones_are_none(store):
+    path = store.create(APP)
+    tip = a_commit(path, MAIN)
+
+    assert storage.ref_targets(path, [MAIN, TOPIC]) == {MAIN: tip, TOPIC: None}
+
+
+@pytest.mark.proves("I-28")
+def test_a_kept_commit_survives_gc_without_a_branch(store):
+    path = store.create(APP)
+    tip = a_commit(path, TOPIC)
+    storage.keep(path, [tip])
+    storage.keep(path, [tip])
+    pygit2.Repository(str(path)).references.delete(TOPIC)
+
+    subprocess.run(["git", "gc", "-q", "--prune=now"], cwd=path, check=True, env={"PATH": os.environ["PATH"]})
+
+    assert storage.commit_of(storage.open_repository(path), tip) == tip
+    assert storage.pushed_refs(path) == {}
+
+
+def test_a_head_without_a_branch_adopts_the_first_pushed_and_only_then(store):
+    path = store.create(APP)
+    assert storage.adopt_default_branch(path, []) is None
+    a_commit(path, TOPIC)
+
+    assert storage.adopt_default_branch(path, [TOPIC, MAIN]) == TOPIC
+    a_commit(path, MAIN)
+    assert storage.adopt_default_branch(path, [MAIN]) is None
+    assert storage.default_branch(path) == TOPIC
+
+
+def test_the_default_branch_is_set_to_one_that_exists(store):
+    path = store.create(APP)
+    a_commit(path, TOPIC)
+
+    storage.set_default_branch(path, TOPIC)
+    with pytest.raises(NotFound):
+        storage.set_default_branch(path, MAIN)
+
+    assert storage.default_branch(path) == TOPIC
+
+
+def test_many_held_commits_are_packed_and_stay_held(store, monkeypatch):
+    monkeypatch.setattr(limits, "LOOSE_KEEPS_MAX", 2)
+    path = store.create(APP)
+    tips = [a_commit(path, None, files=[("a", str(number).encode())]) for number in range(3)]
+    storage.keep(path, tips[:2])
+    assert not storage.pack_refs(path)
+    storage.keep(path, tips)
+
+    assert storage.pack_refs(path)
+
+    assert list((path / "refs/vole/keep").glob("*")) == []
+    assert storage.held_commits(path) == set(tips)
+    storage.let_go(path, tips[:1])
+    assert storage.held_commits(path) == set(tips[1:])

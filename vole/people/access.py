@@ -1,0 +1,33 @@
+"""The answer to "may they?". Pure: the caller brings the person as they are now."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from vole.base.ids import RepoId
+from vole.people.model import Level, Person
+
+
+class Hosted(Protocol):
+    """What is asked about: a repository."""
+
+    @property
+    def id(self) -> RepoId: ...
+
+    @property
+    def public(self) -> bool: ...
+
+
+def may(person: Person | None, level: Level, repo: Hosted) -> bool:
+    """Whether `person` (None: anonymous) has `level` on `repo`.
+
+    `write` includes `read`. `run` is apart: a runner key has it by grant and has nothing else, and no other key has it.
+    """
+    if person is None:
+        return level == "read" and repo.public
+    granted = person.levels.get(repo.id, frozenset())
+    if level == "run" or person.key_kind == "runner":
+        return level == "run" and person.key_kind == "runner" and "run" in granted
+    if person.admin or "write" in granted:
+        return True
+    return level == "read" and (repo.public or "read" in granted)

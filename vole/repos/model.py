@@ -1,0 +1,68 @@
+"""What is hosted, and what a push means to do before git moves a ref. Never reads git objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vole.base.clock import Moment
+from vole.base.ids import AccountName, PushId, RefName, RepoId, RepoName
+from vole.wire.hook import RefUpdate
+from vole.wire.plan import RunPlan
+
+
+@dataclass(frozen=True)
+class Repo:
+    id: RepoId
+    name: RepoName
+    public: bool
+    description: str
+    created_at: Moment
+
+
+@dataclass(frozen=True)
+class Intent:
+    """What a push means to do: ref updates in the pusher's order, and the runs they start, pinned."""
+
+    repo: RepoId
+    account: AccountName
+    key_fingerprint: str
+    options: tuple[str, ...]
+    updates: tuple[RefUpdate, ...]
+    runs: tuple[RunDocument, ...]
+
+
+@dataclass(frozen=True)
+class RunDocument:
+    """A run to be, written down: `text` is the canonical JSON of its plan."""
+
+    ref: RefName
+    text: str
+
+
+@dataclass(frozen=True)
+class PinnedRun:
+    """A run of an intent. `ordinal` is its place in the push: with the push's id it makes the run once."""
+
+    ordinal: int
+    plan: RunPlan
+
+
+@dataclass(frozen=True)
+class OpenIntent:
+    """An intent that is neither confirmed nor dropped."""
+
+    push: PushId
+    repo: RepoId
+    repo_name: RepoName
+    account: AccountName
+    received_at: Moment
+    updates: tuple[RefUpdate, ...]
+    runs: tuple[PinnedRun, ...]
+
+
+@dataclass(frozen=True)
+class SeenRef:
+    """Where a ref was after the last push that moved it. `None`: deleted."""
+
+    ref: RefName
+    at: str | None
