@@ -1,1 +1,44 @@
-"""Every change of the queue. The only writer of its tables."""
+"""The only writer of runs, jobs, attempts and the event log. Plain functions of a transaction; none commits."""
+
+from vole.jobs.ledger.cancel import cancel_job, cancel_run, drop_repo
+from vole.jobs.ledger.enqueue import enqueue_run
+from vole.jobs.ledger.finish import Accepted, StoredLog, artifact_names, finish
+from vole.jobs.ledger.grant import Round, lease_many
+from vole.jobs.ledger.leases import (
+    Renewals,
+    cancelling,
+    disconnect,
+    end_session,
+    give_up,
+    hand_back,
+    hold,
+    renew_many,
+    start,
+)
+from vole.jobs.ledger.sweeps import Swept, rebuild_index, restart, sweep
+
+__all__ = [
+    "Accepted",
+    "Renewals",
+    "Round",
+    "StoredLog",
+    "Swept",
+    "artifact_names",
+    "cancel_job",
+    "cancel_run",
+    "cancelling",
+    "disconnect",
+    "drop_repo",
+    "end_session",
+    "enqueue_run",
+    "finish",
+    "give_up",
+    "hand_back",
+    "hold",
+    "lease_many",
+    "rebuild_index",
+    "renew_many",
+    "restart",
+    "start",
+    "sweep",
+]

@@ -165,10 +165,12 @@ CREATE TABLE jobs (
   CHECK ((state IN ('leased', 'running', 'cancelling')) = (deadline_at IS NOT NULL)),
   CHECK ((state = 'cancelling') = (ending_as IS NOT NULL))
 ) STRICT;
-CREATE INDEX jobs_held ON jobs (deadline_at) WHERE state IN ('leased', 'running', 'cancelling');
+-- A job has a deadline while somebody holds it (the CHECK above). `state IN (…)` here would cost 0.15 ms an update.
+CREATE INDEX jobs_held ON jobs (deadline_at) WHERE deadline_at IS NOT NULL;
 CREATE INDEX jobs_queued ON jobs (enqueued_at, id) WHERE state = 'queued';
 CREATE INDEX jobs_blocked ON jobs (run_id) WHERE state = 'blocked';
-CREATE INDEX jobs_running_by_repo ON jobs (repo_id) WHERE state IN ('leased', 'running', 'cancelling');
+CREATE INDEX jobs_running_by_repo ON jobs (repo_id) WHERE deadline_at IS NOT NULL;
+CREATE INDEX jobs_set_aside ON jobs (id) WHERE set_aside IS NOT NULL;
 
 CREATE TABLE job_documents (
   job_id INTEGER PRIMARY KEY REFERENCES jobs (id) ON DELETE CASCADE,
@@ -192,6 +194,7 @@ CREATE TABLE run_labels (
   label_set_id INTEGER NOT NULL REFERENCES label_sets (id)
 ) STRICT;
 CREATE INDEX run_labels_by_repo ON run_labels (repo_id);
+CREATE INDEX run_labels_by_set ON run_labels (label_set_id);
 
 CREATE TABLE attempts (
   job_id INTEGER NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
@@ -290,9 +293,9 @@ CREATE TABLE summaries (
 ) STRICT;
 
 -- runners
--- Written at hello and goodbye only: an idle runner costs no writes, its last contact lives in memory.
+-- A row is one process. Written at hello and goodbye only: an idle runner costs no writes, its last contact lives in memory.
 CREATE TABLE runners (
-  id INTEGER PRIMARY KEY,      -- a session: one connected process
+  id INTEGER PRIMARY KEY,      -- the session
   account TEXT NOT NULL,
   key_fingerprint TEXT NOT NULL,
   name TEXT NOT NULL,
@@ -308,6 +311,8 @@ CREATE TABLE runners (
   connected_at INTEGER NOT NULL,
   disconnected_at INTEGER
 ) STRICT;
+-- The same key and incarnation is the same process: it comes back to its leases.
+CREATE UNIQUE INDEX runners_process ON runners (key_fingerprint, incarnation);
 CREATE INDEX runners_connected ON runners (id) WHERE disconnected_at IS NULL;
 
 -- A label is known when a runner carried it, a tier has it, or someone declared it.

@@ -1,0 +1,155 @@
+"""From a pinned run to queued jobs. Everything is pinned here; nothing that is written here changes afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from vole.base.ids import Epoch, JobId, RepoId, RunId, RunNumber
+from vole.jobs import rows
+from vole.jobs.index import QueueIndex, SetId
+from vole.jobs.ledger import moves
+from vole.jobs.ledger.settle import settle
+from vole.jobs.model import Happening, QueuedRun, RunSource, State
+from vole.store.database import Tx
+from vole.wire import codec
+from vole.wire.plan import JobPlan, RunPlan, job_digest
+
+
+def enqueue_run(
+    tx: Tx, index: QueueIndex, source: RunSource, plan: RunPlan, labels: Mapping[str, tuple[str, ...]]
+) -> QueuedRun:
+    """The run of `plan`, its jobs blocked, queued or skipped; a second call for the same source gives the first's.
+
+    `labels` are the jobs' labels by job key, beside the run and not of it: they are lease-time policy. A key that is
+    missing asks for no label. A plan that a filter skipped becomes a finished run without jobs.
+    """
+    known = _known(tx, source)
+    if known is not None:
+        return known
+    run, number = _insert_run(tx, source, plan)
+    jobs = tuple(
+        _insert_job(tx, index, run, source.repo, (ordinal, job, labels.get(job.key, ())))
+        for ordinal, job in enumerate(() if plan.skipped else plan.jobs)
+    )
+    if jobs:
+        settle(tx, index, run)
+    return QueuedRun(run, number, jobs, plan.skipped)
+
+
+def _known(tx: Tx, source: RunSource) -> QueuedRun | None:
+    row = tx.one(
+        "SELECT id, number, reason FROM runs WHERE push_id = :push AND push_ordinal = :ordinal AND attempt = 1",
+        push=source.push,
+        ordinal=source.ordinal,
+    )
+    if row is None:
+        return None
+    found = tx.all("SELECT id FROM jobs WHERE run_id = :run ORDER BY ordinal", run=row["id"])
+    jobs = tuple(JobId(job["id"]) for job in found)
+    return QueuedRun(RunId(row["id"]), RunNumber(row["number"]), jobs, row["reason"] or None)
+
+
+def _next_number(tx: Tx, repo: RepoId) -> RunNumber:
+    """Numbers count up per repository and are never used again, whatever happens to their runs."""
+    row = tx.one(
+        """
+        INSERT INTO run_numbers (repo_id, next)
+        VALUES (:repo, 2)
+        ON CONFLICT (repo_id) DO UPDATE SET next = next + 1
+        RETURNING next - 1 AS number""",
+        repo=repo,
+    )
+    assert row is not None, "RETURNING gives a row"
+    return RunNumber(row["number"])
+
+
+def _insert_run(tx: Tx, source: RunSource, plan: RunPlan) -> tuple[RunId, RunNumber]:
+    run, number = RunId(tx.ident()), _next_number(tx, source.repo)
+    skipped = plan.skipped is not None
+    tx.run(
+        """
+        INSERT INTO runs (id, repo_id, number, push_id, push_ordinal, ref, commit_id, workflow, workflow_path,
+          workflow_blob, event, actor, state, conclusion, reason, created_at, finished_at)
+        VALUES (:id, :repo, :number, :push, :ordinal, :ref, :commit, :workflow, :path,
+          :blob, :event, :actor, :state, :conclusion, :reason, :now, :finished)""",
+        id=run,
+        repo=source.repo,
+        number=number,
+        push=source.push,
+        ordinal=source.ordinal,
+        ref=plan.ref,
+        commit=plan.commit,
+        workflow=plan.workflow,
+        path=plan.workflow_path,
+        blob=plan.workflow_blob,
+        event=codec.canonical(plan.event).decode(),
+        actor=plan.event.actor,
+        state="finished" if skipped else "queued",
+        conclusion="skipped" if skipped else None,
+        reason=plan.skipped or "",
+        now=tx.now,
+        finished=tx.now if skipped else None,
+    )
+    facts = {"number": number, "ref": plan.ref, "commit": plan.commit, "workflow": plan.workflow_path}
+    state = {"to": "finished", "conclusion": "skipped"} if skipped else {"to": "queued"}
+    moves.event(tx, source.repo, run, "run_enqueued", {**facts, **state})
+    return run, number
+
+
+def _insert_job(
+    tx: Tx, index: QueueIndex, run: RunId, repo: RepoId, item: tuple[int, JobPlan, tuple[str, ...]]
+) -> JobId:
+    ordinal, plan, labels = item
+    job = JobId(tx.ident())
+    document = plan.document()
+    digest = job_digest(document)
+    waits = bool(plan.needs) or plan.if_ is not None or plan.max_parallel is not None
+    state = State.BLOCKED if waits else State.QUEUED
+    tx.run(
+        """
+        INSERT INTO jobs (id, run_id, repo_id, ordinal, job, key, name, digest, timeout_us, on_lost,
+          continue_on_error, state, reason, enqueued_at, queued_at)
+        VALUES (:id, :run, :repo, :ordinal, :job, :key, :name, :digest, :timeout, :on_lost,
+          :forgiving, :state, :reason, :now, :queued)""",
+        id=job,
+        run=run,
+        repo=repo,
+        ordinal=ordinal,
+        job=plan.job,
+        key=plan.key,
+        name=plan.name,
+        digest=digest,
+        timeout=plan.timeout_s * 1_000_000,
+        on_lost=plan.on_lost,
+        forgiving=int(plan.continue_on_error),
+        state=state,
+        reason=f"waits for {', '.join(plan.needs)}" if plan.needs else "",
+        now=tx.now,
+        queued=None if waits else tx.now,
+    )
+    tx.run("INSERT INTO job_documents (job_id, document) VALUES (:job, :text)", job=job, text=document.decode())
+    tx.run_many(
+        "INSERT INTO job_needs (job_id, needs) VALUES (:job, :need)", ({"job": job, "need": n} for n in plan.needs)
+    )
+    labels_id = _label(tx, job, repo, labels)
+    facts = {"to": state, "key": plan.key, "digest": digest, "labels": sorted(set(labels))}
+    moves.event(tx, repo, run, Happening.ENQUEUED, facts, job=job, epoch=Epoch(0))
+    if not waits:
+        tx.after_commit(partial(index.add, (tx.now, job), labels_id, frozenset(labels), repo))
+    return job
+
+
+def _label(tx: Tx, job: JobId, repo: RepoId, labels: tuple[str, ...]) -> SetId:
+    text = rows.label_text(labels)
+    row = tx.one("SELECT id FROM label_sets WHERE labels = :labels", labels=text)
+    ident: int = tx.ident() if row is None else row["id"]
+    if row is None:
+        tx.run("INSERT INTO label_sets (id, labels) VALUES (:id, :labels)", id=ident, labels=text)
+    tx.run(
+        "INSERT INTO run_labels (job_id, repo_id, label_set_id) VALUES (:job, :repo, :set)",
+        job=job,
+        repo=repo,
+        set=ident,
+    )
+    return ident

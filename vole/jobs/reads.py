@@ -1,0 +1,428 @@
+"""What is known about runs and jobs. Reads only; explaining asks the grant rule, as leasing does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from vole.base import limits
+from vole.base.clock import Moment, Span, seconds
+from vole.base.errors import NotFound
+from vole.base.ids import CommitId, Epoch, JobId, JobKey, RepoId, RepoName, RunId, RunNumber, SessionId
+from vole.jobs import rows
+from vole.jobs.explain import Explained, Verdict
+from vole.jobs.match import Ask, Counted, reason
+from vole.jobs.model import Ended, RunState
+from vole.jobs.rows import AttemptRow, Depth, JobRow, RunRow, WaitingRow
+from vole.store.database import Row, View
+from vole.wire.plan import JobPlan
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """What the source channel of a job serves."""
+
+    commit: CommitId
+    depth: int
+
+
+# ---- Explaining
+
+
+async def explain_run(view: View, run: RunId, asks: Sequence[Ask], cap: int | None) -> list[Explained]:
+    """Every job of the run, in the order of the file. Raises NotFound."""
+    found = await view.all(rows.DEMAND.format("j.run_id = :run ORDER BY j.ordinal"), run=run)
+    if not found:
+        await _row_of_run(view, run)
+        return []
+    facts = await _facts(view, found[0], cap)
+    return [_explained(row, asks, facts, await _rested(view, row)) for row in found]
+
+
+async def explain_job(view: View, job: JobId, asks: Sequence[Ask], cap: int | None) -> Explained:
+    """One job. Raises NotFound."""
+    row = await view.one(rows.DEMAND.format("j.id = :job"), job=job)
+    if row is None:
+        raise NotFound(f"there is no job {job}")
+    return _explained(row, asks, await _facts(view, row, cap), await _rested(view, row))
+
+
+def _explained(row: Row, asks: Sequence[Ask], facts: _Facts, rested: _Rested) -> Explained:
+    demand = rows.demand(row)
+    verdicts = tuple(Verdict(ask.holder.name, ask.labels, reason(demand, ask, facts.of(ask, rested))) for ask in asks)
+    address = f"{row['repo_name']}/{row['number']}/{row['key']}"
+    return Explained(address, row["key"], demand, row["runner"], row["conclusion"], verdicts)
+
+
+_Rested = frozenset[tuple[str, str]]  # key and name of the runners that gave a job back just now
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What the rows say of one repository and every runner: the questions that a lease asks about one pair."""
+
+    granted: frozenset[str]  # keys
+    running_here: dict[int, int]  # by session
+    running_repo: int
+    cap: int | None
+
+    def of(self, ask: Ask, rested: _Rested) -> Counted:
+        rests = (ask.holder.key_fingerprint, ask.holder.name) in rested
+        return Counted(
+            granted=ask.holder.key_fingerprint in self.granted,
+            running_here=self.running_here.get(ask.holder.session, 0),
+            running_repo=self.running_repo,
+            cap=self.cap,
+            rest_s=limits.HANDBACK_REST_S if rests else None,
+        )
+
+
+async def _facts(view: View, row: Row, cap: int | None) -> _Facts:
+    granted = await view.all(rows.GRANTED_KEYS, repo=row["repo_id"])
+    here = await view.all(rows.LIVE_BY_SESSION)
+    running = await view.one(rows.RUNNING_IN_REPO, repo=row["repo_id"])
+    return _Facts(
+        granted=frozenset(key["fingerprint"] for key in granted),
+        running_here={live["session_id"]: live["count"] for live in here},
+        running_repo=0 if running is None else running["count"],
+        cap=cap,
+    )
+
+
+async def _rested(view: View, row: Row) -> _Rested:
+    if row["epoch"] == 0:
+        return frozenset()
+    since = view.now - seconds(limits.HANDBACK_REST_S)
+    found = await view.all(rows.RESTED, job=row["id"], since=since)
+    return frozenset((rest["key_fingerprint"], rest["runner"]) for rest in found)
+
+
+# ---- What flows ask
+
+
+async def find_run(view: View, repo: RepoId, number: RunNumber) -> RunId:
+    """Raises NotFound."""
+    row = await view.one("SELECT id FROM runs WHERE repo_id = :repo AND number = :number", repo=repo, number=number)
+    if row is None:
+        raise NotFound(f"there is no run {number}")
+    return RunId(row["id"])
+
+
+async def find_job(view: View, run: RunId, key: JobKey) -> JobId:
+    """Raises NotFound."""
+    row = await view.one("SELECT id FROM jobs WHERE run_id = :run AND key = :key", run=run, key=key)
+    if row is None:
+        raise NotFound(f"the run has no job {key}")
+    return JobId(row["id"])
+
+
+async def pinned(view: View, job: JobId) -> Pinned:
+    """Commit and depth that the job was enqueued with. Raises NotFound."""
+    row = await view.one("SELECT document FROM job_documents WHERE job_id = :job", job=job)
+    if row is None:
+        raise NotFound(f"there is no job {job}")
+    plan = JobPlan.read(row["document"])
+    return Pinned(plan.commit, plan.checkout_depth)
+
+
+async def overdue(view: View, queue_timeout_s: float) -> list[JobId]:
+    """Queued jobs that wait longer than `queue_timeout_s`; none when that is 0."""
+    if not queue_timeout_s:
+        return []
+    found = await view.all(rows.OVERDUE, since=view.now - seconds(queue_timeout_s), most=limits.SWEEP_ROWS_MAX)
+    return [JobId(row["id"]) for row in found]
+
+
+async def commits_since(view: View, repo: RepoId, span: Span) -> list[CommitId]:
+    """The commits of runs that are not finished, or are finished for at most `span`."""
+    found = await view.all(
+        """
+        SELECT DISTINCT commit_id
+        FROM runs
+        WHERE repo_id = :repo AND (state <> 'finished' OR finished_at >= :since)""",
+        repo=repo,
+        since=view.now - span,
+    )
+    return [CommitId(row["commit_id"]) for row in found]
+
+
+async def ended_with_repo(view: View, repo: RepoId) -> list[Ended]:
+    """The leases that ended because their repository was removed: whom to tell."""
+    found = await view.all(rows.ENDED_WITH_REPO, repo=repo)
+    return [
+        Ended(SessionId(row["session_id"]), JobId(row["job_id"]), Epoch(row["epoch"]), "repository_removed")
+        for row in found
+    ]
+
+
+async def run_states(view: View, runs: Sequence[RunId]) -> dict[RunId, RunState]:
+    """How far each run is, in one line: what a push that waits prints."""
+    return {run: await _run_state(view, run) for run in runs}
+
+
+async def _run_state(view: View, run: RunId) -> RunState:
+    row = await _row_of_run(view, run)
+    jobs = await view.all(rows.RUN_PROGRESS, run=run)
+    if row["state"] == "finished":
+        bad = [job["key"] for job in jobs if job["conclusion"] not in ("success", "skipped")]
+        return RunState(row["conclusion"] + (f": {', '.join(bad)}" if bad else ""), finished=True)
+    busy = [f"{job['key']} on {job['runner']}" for job in jobs if job["runner"] is not None]
+    return RunState("running: " + ", ".join(busy) if busy else row["state"], finished=False)
+
+
+async def _row_of_run(view: View, run: RunId) -> Row:
+    row = await view.one("SELECT state, conclusion FROM runs WHERE id = :run", run=run)
+    if row is None:
+        raise NotFound(f"there is no run {run}")
+    return row
+
+
+# ---- What commands list
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """A run in a list."""
+
+    id: RunId
+    repo: RepoName
+    number: RunNumber
+    workflow: str
+    ref: str
+    commit: CommitId
+    state: str
+    conclusion: str | None
+    actor: str
+    created_at: Moment
+    finished_at: Moment | None
+
+
+@dataclass(frozen=True)
+class JobLine:
+    """A job in a list. `runner`: who has it now."""
+
+    id: JobId
+    address: str
+    key: JobKey
+    state: str
+    conclusion: str | None
+    reason: str
+    epoch: Epoch
+    labels: tuple[str, ...]
+    runner: str | None
+    enqueued_at: Moment
+    started_at: Moment | None
+
+
+async def recent_runs(view: View, repos: Iterable[RepoId], most: int) -> list[RunLine]:
+    """The last runs of these repositories, newest first."""
+    return [_run_line(row) for row in await view.all(rows.RECENT_RUNS, repos=json.dumps(list(repos)), most=most)]
+
+
+async def unfinished_jobs(view: View, repos: Iterable[RepoId], most: int) -> list[JobLine]:
+    """What waits and what runs in these repositories, in the order of enqueueing."""
+    where = """j.state <> 'finished' AND j.repo_id IN (SELECT value FROM json_each(:repos))
+      ORDER BY j.enqueued_at, j.id LIMIT :most"""
+    found = await view.all(rows.JOB_LINES.format(where), repos=json.dumps(list(repos)), most=most)
+    return [_job_line(row) for row in found]
+
+
+async def jobs_of_run(view: View, run: RunId) -> list[JobLine]:
+    """Every job of a run, in the order of the file."""
+    return [
+        _job_line(row) for row in await view.all(rows.JOB_LINES.format("j.run_id = :run ORDER BY j.ordinal"), run=run)
+    ]
+
+
+async def job_line(view: View, job: JobId) -> JobLine:
+    """One job as it is now. Raises NotFound."""
+    row = await view.one(rows.JOB_LINES.format("j.id = :job"), job=job)
+    if row is None:
+        raise NotFound(f"there is no job {job}")
+    return _job_line(row)
+
+
+def _run_line(row: Row) -> RunLine:
+    return RunLine(
+        id=RunId(row["id"]),
+        repo=RepoName(row["repo_name"]),
+        number=RunNumber(row["number"]),
+        workflow=row["workflow"],
+        ref=row["ref"],
+        commit=CommitId(row["commit_id"]),
+        state=row["state"],
+        conclusion=row["conclusion"],
+        actor=row["actor"],
+        created_at=Moment(row["created_at"]),
+        finished_at=None if row["finished_at"] is None else Moment(row["finished_at"]),
+    )
+
+
+def _job_line(row: Row) -> JobLine:
+    return JobLine(
+        id=JobId(row["id"]),
+        address=f"{row['repo_name']}/{row['number']}/{row['key']}",
+        key=JobKey(row["key"]),
+        state=row["state"],
+        conclusion=row["conclusion"],
+        reason=row["reason"],
+        epoch=Epoch(row["epoch"]),
+        labels=tuple(sorted(rows.labels(row["labels"] or "[]"))),
+        runner=row["runner"],
+        enqueued_at=Moment(row["enqueued_at"]),
+        started_at=None if row["started_at"] is None else Moment(row["started_at"]),
+    )
+
+
+# ---- Pages
+
+
+async def last_runs(view: View) -> dict[RepoId, RunRow]:
+    """The newest run of each repository."""
+    newest = "SELECT x.id FROM runs x WHERE x.repo_id = p.id ORDER BY x.number DESC LIMIT 1"
+    found = await view.all(f"{rows.RUN} WHERE r.id IN (SELECT ({newest}) FROM repos p)")
+    return {RepoId(row["repo_id"]): rows.run_row(row) for row in found}
+
+
+async def runs_of(view: View, repo: RepoId, before: int | None) -> list[RunRow]:
+    """A page of a repository's runs and one more, newest first, with numbers under `before`."""
+    where = "WHERE r.repo_id = :repo AND (:before IS NULL OR r.number < :before) ORDER BY r.number DESC LIMIT :most"
+    found = await view.all(f"{rows.RUN} {where}", repo=repo, before=before, most=limits.LIST_MAX + 1)
+    return [rows.run_row(row) for row in found]
+
+
+async def runs_of_commit(view: View, repo: RepoId, commit: CommitId) -> list[RunRow]:
+    """The runs at a commit, newest first."""
+    # The plus keeps SQLite on the index of commits: by number it would look at every run there is.
+    where = "WHERE r.repo_id = :repo AND r.commit_id = :commit ORDER BY +r.number DESC LIMIT :most"
+    return [
+        rows.run_row(row)
+        for row in await view.all(f"{rows.RUN} {where}", repo=repo, commit=commit, most=limits.LIST_MAX)
+    ]
+
+
+async def run_numbered(view: View, repo: RepoId, number: RunNumber) -> RunRow | None:
+    """The run `app/12`."""
+    row = await view.one(f"{rows.RUN} WHERE r.repo_id = :repo AND r.number = :number", repo=repo, number=number)
+    return None if row is None else rows.run_row(row)
+
+
+async def job_rows(view: View, run: RunId) -> list[JobRow]:
+    """The jobs of a run with what was pinned, in the order of the file."""
+    found = await view.all(
+        """
+        SELECT j.id, j.job, j.key, j.name, j.state, j.conclusion, j.reason, j.marked, j.continue_on_error, j.epoch,
+          j.timeout_us, j.enqueued_at, j.started_at, j.finished_at, j.set_aside, s.labels,
+          json_extract(d.document, '$.timeout_from') AS timeout_from,
+          (SELECT json_group_array(n.needs) FROM job_needs n WHERE n.job_id = j.id) AS needs
+        FROM jobs j
+        LEFT JOIN job_documents d ON d.job_id = j.id
+        LEFT JOIN run_labels l ON l.job_id = j.id
+        LEFT JOIN label_sets s ON s.id = l.label_set_id
+        WHERE j.run_id = :run
+        ORDER BY j.ordinal""",
+        run=run,
+    )
+    return [rows.job_row(row) for row in found]
+
+
+async def attempt_rows(view: View, run: RunId) -> list[AttemptRow]:
+    """The attempts of a run's jobs, newest first."""
+    found = await view.all(
+        """
+        SELECT a.job_id, a.epoch, a.runner, a.account, a.key_fingerprint, a.runner_version, a.os, a.arch, a.leased_at,
+          a.started_at, a.ended_at, a.end_cause, a.end_detail, a.conclusion, a.log_declared, a.log_state,
+          a.log_truncated, a.steps
+        FROM jobs j
+        JOIN attempts a ON a.job_id = j.id
+        WHERE j.run_id = :run
+        ORDER BY a.job_id, a.epoch DESC""",
+        run=run,
+    )
+    return [rows.attempt_row(row) for row in found]
+
+
+async def attempt_ended(view: View, job: JobId, epoch: Epoch) -> bool:
+    """True when the lease is over, or gone with its repository."""
+    live = "SELECT 1 FROM attempts WHERE job_id = :job AND epoch = :epoch AND ended_at IS NULL"
+    return await view.one(live, job=job, epoch=epoch) is None
+
+
+async def waiting_rows(view: View, repos: Iterable[RepoId], most: int) -> list[WaitingRow]:
+    """Jobs of `repos` that are not finished: what runs first, then what waits, oldest first."""
+    mine = json.dumps(list(repos))
+    found: list[Row] = []
+    # A statement for each, in the words of the partial index that holds just those.
+    for state in (rows.HELD, "state = 'queued'", "state = 'blocked'"):
+        chosen = f"""SELECT * FROM jobs WHERE {state} AND repo_id IN (SELECT value FROM json_each(:repos))
+          ORDER BY enqueued_at, id LIMIT :most"""
+        found += await view.all(
+            f"""
+            SELECT j.id, j.repo_id, p.name AS repo_name, r.number, j.key, s.labels, j.state, j.reason, a.runner,
+              a.session_id, coalesce(j.started_at, j.queued_at, j.enqueued_at) AS since
+            FROM ({chosen}) j
+            JOIN runs r ON r.id = j.run_id
+            JOIN repos p ON p.id = j.repo_id
+            LEFT JOIN run_labels l ON l.job_id = j.id
+            LEFT JOIN label_sets s ON s.id = l.label_set_id
+            LEFT JOIN attempts a ON a.job_id = j.id AND a.ended_at IS NULL
+            ORDER BY j.enqueued_at, j.id""",
+            repos=mine,
+            most=most - len(found),
+        )
+    return [rows.waiting_row(row) for row in found]
+
+
+async def depths(view: View, repos: Iterable[RepoId]) -> list[Depth]:
+    """How many jobs of `repos` wait, per label set, the longest queue first."""
+    found = await view.all(
+        """
+        SELECT s.labels, count(*) AS count, min(j.queued_at) AS since, j.id, p.name AS repo_name, r.number, j.key
+        FROM jobs j
+        JOIN run_labels l ON l.job_id = j.id
+        JOIN label_sets s ON s.id = l.label_set_id
+        JOIN runs r ON r.id = j.run_id
+        JOIN repos p ON p.id = j.repo_id
+        WHERE j.state = 'queued' AND j.repo_id IN (SELECT value FROM json_each(:repos))
+        GROUP BY s.id
+        ORDER BY count DESC, s.labels
+        LIMIT :most""",
+        repos=json.dumps(list(repos)),
+        most=limits.LIST_MAX,
+    )
+    return [rows.depth(row) for row in found]
+
+
+async def held_rows(view: View) -> list[WaitingRow]:
+    """Every job that a process holds, oldest lease first."""
+    found = await view.all(
+        f"""
+        SELECT j.id, j.repo_id, p.name AS repo_name, r.number, j.key, NULL AS labels, j.state, j.reason, a.runner,
+          a.session_id, a.leased_at AS since
+        FROM jobs j
+        JOIN attempts a ON a.job_id = j.id AND a.ended_at IS NULL
+        JOIN runs r ON r.id = j.run_id
+        JOIN repos p ON p.id = j.repo_id
+        WHERE j.{rows.HELD}
+        ORDER BY a.leased_at"""
+    )
+    return [rows.waiting_row(row) for row in found]
+
+
+async def set_aside(view: View, repos: Iterable[RepoId]) -> list[tuple[str, str]]:
+    """Jobs of `repos` whose rows are not worked on: address and reason."""
+    found = await view.all(
+        """
+        SELECT p.name || '/' || r.number || '/' || j.key AS address, j.set_aside
+        FROM jobs j
+        JOIN runs r ON r.id = j.run_id
+        JOIN repos p ON p.id = j.repo_id
+        WHERE j.set_aside IS NOT NULL AND j.state <> 'finished'
+          AND j.repo_id IN (SELECT value FROM json_each(:repos))
+        ORDER BY j.id
+        LIMIT :most""",
+        repos=json.dumps(list(repos)),
+        most=limits.LIST_MAX,
+    )
+    return [(row["address"], row["set_aside"]) for row in found]

@@ -1,0 +1,464 @@
+"""The SQL that `ledger` and `reads` share, and rows as values. Decides nothing.
+
+Grants, keys and repository names belong to other rooms; they are read here, in the transaction that leases, and
+never written.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from vole.base.clock import Moment
+from vole.base.errors import Invalid
+from vole.base.ids import CommitId, Epoch, JobId, JobKey, RepoId, RepoName, RunId, RunNumber, SessionId
+from vole.jobs.index import SetId
+from vole.jobs.lease import JobLease
+from vole.jobs.match import Demand
+from vole.jobs.model import Conclusion, Held, Job, State
+from vole.store.database import Row
+from vole.wire import codec
+from vole.wire.plan import EventFacts
+from vole.wire.runner import StepOutcome
+
+# Somebody holds the job: the words of the partial indexes of held jobs, which SQLite uses for these words only.
+HELD = "deadline_at IS NOT NULL"
+
+_JOB = """j.id, j.run_id, j.repo_id, j.job, j.key, j.state, j.epoch, j.losses, j.on_lost, j.continue_on_error,
+  j.conclusion, j.ending_as, j.timeout_us, j.enqueued_at, j.deadline_at"""
+
+JOB = f"SELECT {_JOB} FROM jobs j WHERE j.id = :job"  # noqa: S608
+JOBS_OF_RUN = f"SELECT {_JOB} FROM jobs j WHERE j.run_id = :run ORDER BY j.ordinal"  # noqa: S608
+JOBS_OF_REPO = f"SELECT {_JOB} FROM jobs j WHERE j.repo_id = :repo AND j.state <> 'finished' ORDER BY j.id"  # noqa: S608
+
+# A job with its live attempt, if it has one.
+HELD_JOB = f"""
+SELECT {_JOB}, a.session_id
+FROM jobs j
+LEFT JOIN attempts a ON a.job_id = j.id AND a.ended_at IS NULL
+WHERE j.id = :job"""  # noqa: S608
+HELD_BY_SESSION = f"""
+SELECT {_JOB}, a.session_id
+FROM attempts a
+JOIN jobs j ON j.id = a.job_id
+WHERE a.session_id = :session AND a.ended_at IS NULL AND j.set_aside IS NULL"""  # noqa: S608
+
+DUE = f"""
+SELECT j.id
+FROM jobs j
+WHERE j.{HELD} AND j.deadline_at <= :now AND j.set_aside IS NULL
+ORDER BY j.deadline_at
+LIMIT :most"""  # noqa: S608
+OVERTIME = f"""
+SELECT j.id
+FROM jobs j
+WHERE j.{HELD} AND j.state = 'running' AND j.timeout_at <= :now AND j.set_aside IS NULL
+LIMIT :most"""  # noqa: S608
+OVERDUE = """
+SELECT j.id
+FROM jobs j
+WHERE j.state = 'queued' AND j.enqueued_at <= :since AND j.queued_at <= :since AND j.set_aside IS NULL
+ORDER BY j.enqueued_at, j.id
+LIMIT :most"""
+
+# What a lease needs of a job, whole: the row decides, whatever the index says.
+LEASABLE = f"""
+SELECT {_JOB}, j.digest, j.set_aside, d.document, r.number, r.attempt, r.state AS run_state, p.name AS repo_name,
+  EXISTS (SELECT 1 FROM job_needs n WHERE n.job_id = j.id) AS has_needs
+FROM jobs j
+JOIN job_documents d ON d.job_id = j.id
+JOIN runs r ON r.id = j.run_id
+JOIN repos p ON p.id = j.repo_id
+WHERE j.id = :job"""  # noqa: S608
+
+DEMAND = """
+SELECT j.id, j.repo_id, j.state, j.conclusion, j.set_aside, j.reason, j.run_id, j.key, j.epoch, r.number,
+  p.name AS repo_name, s.labels, a.runner
+FROM jobs j
+JOIN runs r ON r.id = j.run_id
+JOIN repos p ON p.id = j.repo_id
+LEFT JOIN run_labels l ON l.job_id = j.id
+LEFT JOIN label_sets s ON s.id = l.label_set_id
+LEFT JOIN attempts a ON a.job_id = j.id AND a.ended_at IS NULL
+WHERE {}"""
+
+# The facts of the grant rule (match.Counted). One statement each, asked by lease and by explain alike.
+GRANTED = """
+SELECT 1
+FROM keys k
+JOIN grants g ON g.account_id = k.account_id
+WHERE k.fingerprint = :fingerprint AND k.kind = 'runner' AND g.repo_id = :repo AND g.level = 'run'"""
+LIVE_HERE = "SELECT COUNT(*) FROM attempts WHERE session_id = ? AND ended_at IS NULL"
+RUNNING_IN_REPO = f"SELECT COUNT(*) AS count FROM jobs WHERE repo_id = :repo AND {HELD}"  # noqa: S608
+RESTING = """
+SELECT 1
+FROM attempts
+WHERE job_id = :job AND key_fingerprint = :fingerprint AND runner = :runner
+  AND end_cause IN ('handed_back', 'not_started') AND ended_at > :since"""
+
+# The same facts for every runner at once, as explain asks them.
+GRANTED_KEYS = """
+SELECT k.fingerprint
+FROM keys k
+JOIN grants g ON g.account_id = k.account_id
+WHERE k.kind = 'runner' AND g.repo_id = :repo AND g.level = 'run'"""
+LIVE_BY_SESSION = "SELECT session_id, COUNT(*) AS count FROM attempts WHERE ended_at IS NULL GROUP BY session_id"
+RESTED = """
+SELECT key_fingerprint, runner
+FROM attempts
+WHERE job_id = :job AND end_cause IN ('handed_back', 'not_started') AND ended_at > :since"""
+
+ENDED_WITH_REPO = """
+SELECT a.session_id, a.job_id, a.epoch
+FROM jobs j
+JOIN attempts a ON a.job_id = j.id
+WHERE j.repo_id = :repo AND a.end_cause = 'repository_removed'"""
+RUN_PROGRESS = """
+SELECT j.key, j.conclusion, a.runner
+FROM jobs j
+LEFT JOIN attempts a ON a.job_id = j.id AND a.ended_at IS NULL
+WHERE j.run_id = :run
+ORDER BY j.ordinal"""
+
+LIVE_OF_WANT = """
+SELECT job_id, epoch
+FROM attempts
+WHERE session_id = :session AND ended_at IS NULL AND token = :token"""
+
+# What the index is made of.
+QUEUED = """
+SELECT j.enqueued_at, j.id, l.label_set_id, j.repo_id
+FROM jobs j
+JOIN run_labels l ON l.job_id = j.id
+WHERE j.state = 'queued' AND j.set_aside IS NULL
+ORDER BY j.enqueued_at, j.id"""
+LABEL_SETS = "SELECT id, labels FROM label_sets"
+HELD_LEASES = """
+SELECT a.job_id, a.epoch, a.session_id, j.repo_id, p.name AS repo_name, j.run_id, r.number, j.key
+FROM attempts a
+JOIN jobs j ON j.id = a.job_id
+JOIN runs r ON r.id = j.run_id
+JOIN repos p ON p.id = j.repo_id
+WHERE a.ended_at IS NULL"""
+LABELS_OF_JOB = """
+SELECT l.label_set_id, s.labels
+FROM run_labels l
+JOIN label_sets s ON s.id = l.label_set_id
+WHERE l.job_id = :job"""
+
+
+def job(row: Row) -> Job:
+    """Raises Invalid for a row that this version cannot read; its caller sets it aside."""
+    try:
+        return Job(
+            id=JobId(row["id"]),
+            run=RunId(row["run_id"]),
+            repo=RepoId(row["repo_id"]),
+            job=row["job"],
+            key=JobKey(row["key"]),
+            state=State(row["state"]),
+            epoch=Epoch(row["epoch"]),
+            losses=row["losses"],
+            on_lost=row["on_lost"],
+            continue_on_error=bool(row["continue_on_error"]),
+            conclusion=None if row["conclusion"] is None else Conclusion(row["conclusion"]),
+            ending_as=None if row["ending_as"] is None else Conclusion(row["ending_as"]),
+            timeout_us=row["timeout_us"],
+            enqueued_at=Moment(row["enqueued_at"]),
+            deadline_at=None if row["deadline_at"] is None else Moment(row["deadline_at"]),
+        )
+    except ValueError as error:
+        raise Invalid(f"job {row['id']} cannot be read: {error}") from None
+
+
+def lease(row: Row) -> JobLease | None:
+    """The live lease in a row of HELD_JOB; None when there is none."""
+    if row["session_id"] is None or row["deadline_at"] is None:
+        return None
+    return JobLease(
+        JobId(row["id"]),
+        SessionId(row["session_id"]),
+        Epoch(row["epoch"]),
+        State(row["state"]),
+        Moment(row["deadline_at"]),
+    )
+
+
+def held(row: Row) -> Held:
+    return Held(
+        session=SessionId(row["session_id"]),
+        repo=RepoId(row["repo_id"]),
+        repo_name=RepoName(row["repo_name"]),
+        run=RunId(row["run_id"]),
+        number=RunNumber(row["number"]),
+        key=JobKey(row["key"]),
+    )
+
+
+def labels(text: str) -> frozenset[str]:
+    """The labels of an interned set."""
+    return frozenset(json.loads(text))
+
+
+def label_text(names: tuple[str, ...]) -> str:
+    """How a label set is written: sorted, so that the same labels are the same row."""
+    return json.dumps(sorted(set(names)), separators=(",", ":"))
+
+
+def label_set(row: Row) -> tuple[SetId, frozenset[str]]:
+    return row["label_set_id"], labels(row["labels"])
+
+
+def demand(row: Row) -> Demand:
+    """The job's side of the grant rule, of a row of DEMAND. Labels that went with a repository are none."""
+    return Demand(
+        labels=labels(row["labels"] or "[]"),
+        repo=RepoId(row["repo_id"]),
+        repo_name=RepoName(row["repo_name"]),
+        state=State(row["state"]),
+        waits_for=row["reason"].removeprefix("waits for "),
+        set_aside=row["set_aside"],
+    )
+
+
+# What commands list. `:repos` is a JSON list of the repositories that the caller may read.
+RECENT_RUNS = """
+SELECT r.id, p.name AS repo_name, r.number, r.workflow, r.ref, r.commit_id, r.state, r.conclusion, r.actor,
+  r.created_at, r.finished_at
+FROM runs r
+JOIN repos p ON p.id = r.repo_id
+WHERE r.repo_id IN (SELECT value FROM json_each(:repos))
+ORDER BY r.id DESC
+LIMIT :most"""
+JOB_LINES = """
+SELECT j.id, p.name AS repo_name, r.number, j.key, j.state, j.conclusion, j.reason, j.epoch, j.enqueued_at,
+  j.started_at, s.labels, a.runner
+FROM jobs j
+JOIN runs r ON r.id = j.run_id
+JOIN repos p ON p.id = j.repo_id
+LEFT JOIN run_labels l ON l.job_id = j.id
+LEFT JOIN label_sets s ON s.id = l.label_set_id
+LEFT JOIN attempts a ON a.job_id = j.id AND a.ended_at IS NULL
+WHERE {}"""
+
+
+# ---- Pages
+
+RUN = """
+SELECT r.id, r.repo_id, r.number, r.ref, r.commit_id, r.workflow, r.workflow_path, r.workflow_blob, r.event, r.actor,
+  r.attempt, r.state, r.conclusion, r.reason, r.created_at, r.finished_at,
+  EXISTS (SELECT 1 FROM jobs j WHERE j.run_id = r.id AND j.marked = 1) AS marked
+FROM runs r"""
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run. `marked`: a job of it failed, and its file says that this is no failure."""
+
+    id: RunId
+    repo: RepoId
+    number: RunNumber
+    ref: str
+    commit: CommitId
+    workflow: str
+    workflow_path: str
+    workflow_blob: str
+    event: EventFacts
+    actor: str
+    attempt: int
+    state: str
+    conclusion: Conclusion | None
+    reason: str
+    created_at: Moment
+    finished_at: Moment | None
+    marked: bool
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """A job with what was pinned about it. `labels`: what it asks of a runner."""
+
+    id: JobId
+    job: str
+    key: JobKey
+    name: str
+    needs: tuple[str, ...]
+    labels: tuple[str, ...]
+    state: State
+    conclusion: Conclusion | None
+    reason: str
+    marked: bool
+    continue_on_error: bool
+    epoch: Epoch
+    timeout_us: int
+    timeout_from: str  # where the limit came from: `default` or `job`
+    enqueued_at: Moment
+    started_at: Moment | None
+    finished_at: Moment | None
+    set_aside: str | None
+
+
+@dataclass(frozen=True)
+class AttemptRow:
+    """One lease of a job: who had it, how it ended, how whole its log is."""
+
+    job: JobId
+    epoch: Epoch
+    runner: str
+    account: str
+    key_fingerprint: str
+    runner_version: str
+    os: str
+    arch: str
+    leased_at: Moment
+    started_at: Moment | None
+    ended_at: Moment | None
+    end_cause: str | None
+    end_detail: str
+    conclusion: str | None
+    log_declared: int | None
+    log_state: str
+    log_truncated: bool
+    steps: tuple[StepOutcome, ...]
+
+
+@dataclass(frozen=True)
+class WaitingRow:
+    """A job that is not finished, with its address. `session`: the process that has it."""
+
+    id: JobId
+    repo: RepoId
+    repo_name: RepoName
+    run: RunNumber
+    key: JobKey
+    labels: tuple[str, ...]
+    state: State
+    reason: str
+    since: Moment
+    runner: str | None
+    session: SessionId | None
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How many jobs of one label set wait, and the oldest of them."""
+
+    labels: tuple[str, ...]
+    count: int
+    job: JobId
+    repo_name: RepoName
+    run: RunNumber
+    key: JobKey
+    since: Moment
+
+
+def run_row(row: Row) -> RunRow:
+    """A row whose event this version cannot read still has its page."""
+    try:
+        event = codec.from_json(EventFacts, codec.parse(row["event"]), strict=False)
+    except Invalid:
+        event = EventFacts("push", row["ref"], row["ref"], "branch", None, row["commit_id"], row["actor"])
+    return RunRow(
+        id=RunId(row["id"]),
+        repo=RepoId(row["repo_id"]),
+        number=RunNumber(row["number"]),
+        ref=row["ref"],
+        commit=CommitId(row["commit_id"]),
+        workflow=row["workflow"],
+        workflow_path=row["workflow_path"],
+        workflow_blob=row["workflow_blob"],
+        event=event,
+        actor=row["actor"],
+        attempt=row["attempt"],
+        state=row["state"],
+        conclusion=None if row["conclusion"] is None else Conclusion(row["conclusion"]),
+        reason=row["reason"],
+        created_at=Moment(row["created_at"]),
+        finished_at=_moment(row["finished_at"]),
+        marked=bool(row["marked"]),
+    )
+
+
+def job_row(row: Row) -> JobRow:
+    return JobRow(
+        id=JobId(row["id"]),
+        job=row["job"],
+        key=JobKey(row["key"]),
+        name=row["name"],
+        needs=tuple(json.loads(row["needs"])),
+        labels=tuple(json.loads(row["labels"] or "[]")),
+        state=State(row["state"]),
+        conclusion=None if row["conclusion"] is None else Conclusion(row["conclusion"]),
+        reason=row["reason"],
+        marked=bool(row["marked"]),
+        continue_on_error=bool(row["continue_on_error"]),
+        epoch=Epoch(row["epoch"]),
+        timeout_us=row["timeout_us"],
+        timeout_from=row["timeout_from"] or "default",
+        enqueued_at=Moment(row["enqueued_at"]),
+        started_at=_moment(row["started_at"]),
+        finished_at=_moment(row["finished_at"]),
+        set_aside=row["set_aside"],
+    )
+
+
+def attempt_row(row: Row) -> AttemptRow:
+    return AttemptRow(
+        job=JobId(row["job_id"]),
+        epoch=Epoch(row["epoch"]),
+        runner=row["runner"],
+        account=row["account"],
+        key_fingerprint=row["key_fingerprint"],
+        runner_version=row["runner_version"],
+        os=row["os"],
+        arch=row["arch"],
+        leased_at=Moment(row["leased_at"]),
+        started_at=_moment(row["started_at"]),
+        ended_at=_moment(row["ended_at"]),
+        end_cause=row["end_cause"],
+        end_detail=row["end_detail"],
+        conclusion=row["conclusion"],
+        log_declared=row["log_declared"],
+        log_state=row["log_state"],
+        log_truncated=bool(row["log_truncated"]),
+        steps=_steps(row["steps"]),
+    )
+
+
+def _steps(text: str) -> tuple[StepOutcome, ...]:
+    try:
+        return tuple(codec.from_json(StepOutcome, value, strict=False) for value in codec.parse(text))
+    except Invalid:
+        return ()
+
+
+def waiting_row(row: Row) -> WaitingRow:
+    return WaitingRow(
+        id=JobId(row["id"]),
+        repo=RepoId(row["repo_id"]),
+        repo_name=RepoName(row["repo_name"]),
+        run=RunNumber(row["number"]),
+        key=JobKey(row["key"]),
+        labels=tuple(json.loads(row["labels"] or "[]")),
+        state=State(row["state"]),
+        reason=row["reason"],
+        since=Moment(row["since"]),
+        runner=row["runner"],
+        session=None if row["session_id"] is None else SessionId(row["session_id"]),
+    )
+
+
+def depth(row: Row) -> Depth:
+    return Depth(
+        labels=tuple(json.loads(row["labels"])),
+        count=row["count"],
+        job=JobId(row["id"]),
+        repo_name=RepoName(row["repo_name"]),
+        run=RunNumber(row["number"]),
+        key=JobKey(row["key"]),
+        since=Moment(row["since"]),
+    )
+
+
+def _moment(value: int | None) -> Moment | None:
+    return None if value is None else Moment(value)
