@@ -1,0 +1,102 @@
+"""The only writer of marks, artifacts, annotations and summaries. Plain functions of a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vole.base import limits
+from vole.base.clock import seconds
+from vole.base.errors import Exhausted
+from vole.base.ids import Epoch, JobId, RepoId, RunId
+from vole.evidence.model import check_file
+from vole.store.database import Tx
+from vole.wire.runner import ArtifactFile, Finish, Mark
+
+_DAY_S = 86_400
+_MARK = """
+INSERT INTO marks (job_id, epoch, ordinal, log_offset, at, step, kind, title)
+SELECT :job, :epoch, (SELECT COUNT(*) FROM marks WHERE job_id = :job AND epoch = :epoch),
+  :offset, :at, :step, :kind, :title
+WHERE NOT EXISTS (
+  SELECT 1 FROM marks WHERE job_id = :job AND epoch = :epoch AND step = :step AND kind = :kind)"""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Whose evidence it is."""
+
+    repo: RepoId
+    run: RunId
+    job: JobId
+    epoch: Epoch
+
+
+def add_marks(tx: Tx, job: JobId, epoch: Epoch, marks: Sequence[Mark]) -> None:
+    """Keep where steps begin and end. A border said again, after a lost answer, stays where it was first."""
+    tx.run_many(
+        _MARK,
+        (
+            {"job": job, "epoch": epoch, "offset": mark.offset, "at": mark.time_us, "step": mark.step}
+            | {"kind": mark.kind, "title": mark.title[: limits.TEXT_CHARS_MAX]}
+            for mark in marks
+        ),
+    )
+
+
+def add_result(tx: Tx, attempt: Attempt, result: Finish, retention_days: Mapping[str, int | None]) -> None:
+    """Keep what an accepted result brought: annotations and summary up to their bounds, and the list of artifacts.
+
+    `retention_days` by artifact name, None for the server's default. Raises Exhausted for too many files.
+    """
+    key = {"job": attempt.job, "epoch": attempt.epoch, "run": attempt.run}
+    tx.run_many(
+        "INSERT INTO annotations (job_id, epoch, run_id, ordinal, level, message, file, line) "
+        "VALUES (:job, :epoch, :run, :ordinal, :level, :message, :file, :line)",
+        (
+            {**key, "ordinal": at, "level": note.level, "file": note.file[: limits.TEXT_CHARS_MAX], "line": note.line}
+            | {"message": note.message[: limits.ANNOTATION_CHARS_MAX]}
+            for at, note in enumerate(result.annotations[: limits.ANNOTATIONS_MAX])
+        ),
+    )
+    if result.summary:
+        markdown = result.summary.encode()[: limits.SUMMARY_BYTES_MAX].decode(errors="ignore")
+        tx.run(
+            "INSERT INTO summaries (job_id, epoch, run_id, markdown) VALUES (:job, :epoch, :run, :text)",
+            text=markdown,
+            **key,
+        )
+    _add_artifacts(tx, attempt, result.artifacts, retention_days)
+
+
+def drop_repo(tx: Tx, repo: RepoId) -> None:
+    """Forget the evidence of a repository. Its files go after the commit."""
+    for table in ("marks", "annotations", "summaries"):
+        tx.run(f"DELETE FROM {table} WHERE job_id IN (SELECT id FROM jobs WHERE repo_id = :repo)", repo=repo)
+    tx.run("DELETE FROM artifacts WHERE repo_id = :repo", repo=repo)
+
+
+def _add_artifacts(
+    tx: Tx, attempt: Attempt, files: Sequence[ArtifactFile], retention_days: Mapping[str, int | None]
+) -> None:
+    if len(files) > limits.ARTIFACT_FILES_MAX:
+        raise Exhausted(f"{len(files)} artifact files; at most {limits.ARTIFACT_FILES_MAX} (ARTIFACT_FILES_MAX)")
+    for file in files:
+        check_file(file)
+        days = retention_days.get(file.name)
+        tx.run(
+            """
+            INSERT INTO artifacts (job_id, epoch, repo_id, run_id, name, path, size, sha256, created_at, expires_at)
+            VALUES (:job, :epoch, :repo, :run, :name, :path, :size, :sha256, :now, :expires)
+            ON CONFLICT DO NOTHING""",
+            job=attempt.job,
+            epoch=attempt.epoch,
+            repo=attempt.repo,
+            run=attempt.run,
+            name=file.name,
+            path=file.path,
+            size=file.size,
+            sha256=file.sha256,
+            now=tx.now,
+            expires=tx.now + seconds(days * _DAY_S) if days else None,  # 0 days: for ever
+        )
