@@ -1,0 +1,144 @@
+"""What a holder says of its lease, from the start to the result, and what a person says of it: cancel."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from vole.base import limits
+from vole.base.errors import Denied, Fenced, Invalid, NotFound
+from vole.base.ids import JobKey, RepoName, RunId, RunNumber
+from vole.evidence import ledger as evidence
+from vole.evidence.logs import LogKey
+from vole.flows.leasing.desk import Desk, LeasingParts, log_key
+from vole.jobs import ledger, reads
+from vole.jobs.index import QueueIndex
+from vole.jobs.ledger import Accepted, StoredLog
+from vole.jobs.model import Held, Policy, Touched
+from vole.people.access import may
+from vole.people.model import Person
+from vole.repos import reads as repos
+from vole.repos.model import Repo
+from vole.runners.roster import Session
+from vole.store.database import Tx, View
+from vole.wire.runner import FencedLease, Finish, Finished, Handback, Marks, Renew, Renewed, Started
+
+_NO_LOG = StoredLog(0, "")
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """The life of a lease after the grant."""
+
+    desk: Desk
+
+    async def started(self, session: Session, started: Started) -> None:
+        """The holder has the job. Raises Fenced."""
+        parts = self._heard(session)
+        policy = self.desk.policy
+        touched = await parts.db.write(ledger.start, parts.index, started.job, session.id, started.epoch, policy)
+        self.desk.tell(touched)
+
+    async def renew(self, session: Session, renew: Renew) -> tuple[Renewed, tuple[FencedLease, ...]]:
+        """The leases that live on, and those that do not. One that is being cancelled is told so again."""
+        parts = self._heard(session)
+        times = limits.lease_times(self.desk.policy.ttl_s)
+        done = await parts.db.write(ledger.renew_many, session.id, renew.leases, times)
+        for ended in done.cancelling:
+            session.order(self.desk.order_of(ended))
+        return Renewed(done.alive), tuple(FencedLease(ref.job, ref.epoch) for ref in done.fenced)
+
+    async def marks(self, session: Session, marks: Marks) -> None:
+        """Keep step borders. Raises Fenced."""
+        parts = self._heard(session)
+        await parts.db.write(_mark, session, marks)
+        parts.bells.ring(f"log:{marks.job}")
+
+    async def finish(self, session: Session, result: Finish) -> Finished:
+        """Accept a result once it is durable, its log before it; a repeat is answered like the first.
+
+        Raises Fenced, Conflict for another result, Invalid for an artifact that is not stored or not of the job.
+        """
+        parts = self._heard(session)
+        try:
+            held = self.desk.held(session, result.job, result.epoch)
+        except Fenced:
+            accepted = await parts.db.write(_finish, parts.index, session, (result, _NO_LOG, self.desk.policy))
+            return accepted.answer
+        self._check_artifacts(held, result)
+        return await self._accept(session, result, log_key(held, result.epoch))
+
+    async def handback(self, session: Session, handback: Handback) -> None:
+        """The holder gives the lease back. Raises Fenced."""
+        parts = self._heard(session)
+        why = handback.reason[: limits.TEXT_CHARS_MAX]
+        back = await parts.db.write(ledger.hand_back, parts.index, handback.job, session.id, handback.epoch, why)
+        self.desk.tell(back)
+
+    async def cancel(self, person: Person, repo: RepoName, run: RunNumber, key: JobKey | None, reason: str) -> int:
+        """Cancel a job, or a run (`key` None); how many jobs were not finished. Raises Denied, NotFound."""
+        parts = self.desk.parts
+        target = await parts.db.read(_target, person, repo, run)
+        why = f"cancelled by {person.name}" + (f": {reason[: limits.TEXT_CHARS_MAX]}" if reason else "")
+        count, touched = await parts.db.write(_cancel, parts.index, target, key, why)
+        self.desk.tell(touched | Touched(leasable=count > 0))
+        return count
+
+    async def _accept(self, session: Session, result: Finish, log: LogKey) -> Finished:
+        parts = self.desk.parts
+        parts.logs.close_for_good(log)
+        try:
+            seal = await asyncio.to_thread(parts.logs.seal, log)
+            stored = StoredLog(seal.bytes, seal.sha256)
+            accepted = await parts.db.write(_finish, parts.index, session, (result, stored, self.desk.policy))
+        finally:
+            parts.logs.reopen(log)
+        self.desk.tell(accepted.touched)
+        parts.bells.ring(f"log:{result.job}")
+        return accepted.answer
+
+    def _check_artifacts(self, held: Held, result: Finish) -> None:
+        for file in result.artifacts:
+            if not self.desk.parts.artifacts.has(held.repo, file.sha256, file.size):
+                raise Invalid(f"artifact {file.name!r}: {file.path!r} is not stored; send it before the result")
+
+    def _heard(self, session: Session) -> LeasingParts:
+        session.last_contact = self.desk.parts.clock.now()
+        return self.desk.parts
+
+
+def _mark(tx: Tx, session: Session, marks: Marks) -> None:
+    ledger.hold(tx, marks.job, session.id, marks.epoch)
+    evidence.add_marks(tx, marks.job, marks.epoch, marks.marks)
+
+
+def _finish(tx: Tx, index: QueueIndex, session: Session, given: tuple[Finish, StoredLog, Policy]) -> Accepted:
+    result, stored, policy = given
+    accepted = ledger.finish(tx, index, session.id, result, stored, policy)
+    if accepted.attempt is None:
+        return accepted
+    retention = ledger.artifact_names(tx, result.job) if result.artifacts else {}
+    if unknown := {file.name for file in result.artifacts} - retention.keys():
+        raise Invalid(f"artifact {min(unknown)!r} is none that the job was pinned with")
+    evidence.add_result(tx, evidence.Attempt(*accepted.attempt), result, retention)
+    return accepted
+
+
+async def _target(view: View, person: Person, repo: RepoName, run: RunNumber) -> RunId:
+    found = await _visible(view, person, repo)
+    if not may(person, "write", found):
+        raise Denied(f"{person.name} may not cancel in {repo}: that takes `write`")
+    return await reads.find_run(view, found.id, run)
+
+
+async def _visible(view: View, person: Person, repo: RepoName) -> Repo:
+    found = await repos.repo_named(view, repo)
+    if found is None or not may(person, "read", found):
+        raise NotFound(f"there is no repository {repo}")
+    return found
+
+
+def _cancel(tx: Tx, index: QueueIndex, run: RunId, key: JobKey | None, why: str) -> tuple[int, Touched]:
+    if key is None:
+        return ledger.cancel_run(tx, index, run, why)
+    return ledger.cancel_job(tx, index, run, key, why)

@@ -1,0 +1,78 @@
+"""What time does to the queue: the second-by-second sweep, and what a start gives back. Holds no rule and no timer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from vole.base.clock import Moment
+from vole.base.errors import NotFound
+from vole.base.ids import JobId
+from vole.evidence.artifacts import ArtifactStore
+from vole.jobs import ledger, reads
+from vole.jobs.index import QueueIndex
+from vole.jobs.model import Policy, Touched
+from vole.runners import ledger as runners
+from vole.store.database import Database, Tx
+
+
+class Reloadable(Protocol):
+    """The settings of the queue that change while the server runs."""
+
+    @property
+    def max_jobs_per_repo(self) -> int | None: ...
+
+    @property
+    def queue_timeout_s(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class UpkeepParts:
+    """What upkeep works with. `ended` makes a change known, `waits` explains a job: leasing's, given by `app`."""
+
+    db: Database
+    index: QueueIndex
+    artifacts: ArtifactStore
+    ended: Callable[[Touched], None]
+    waits: Callable[[JobId], Awaitable[str]]
+
+
+class Upkeep:
+    """`on_start` before any door opens; `once` each second."""
+
+    def __init__(self, parts: UpkeepParts, policy: Policy) -> None:
+        self._parts = parts
+        self._policy = policy
+        self._last: Moment | None = None
+
+    async def on_start(self) -> None:
+        """Every live lease gets one fresh span, nobody is connected, and the index is made from the rows."""
+        await self._parts.db.write(_restart, self._parts.index, self._policy)
+        self._parts.artifacts.drop_partials(self._parts.index.held.keys())
+
+    async def once(self) -> None:
+        """Expire, time out and give up what is due. After a gap nothing expires by it: deadlines move first."""
+        explained = {job: await self._waits(job) for job in await self._overdue()}
+        swept = await self._parts.db.write(ledger.sweep, self._parts.index, self._policy, self._last, explained)
+        self._last = swept.at
+        if swept.touched:
+            self._parts.ended(swept.touched)
+
+    def reconfigure(self, queue: Reloadable) -> None:
+        """Take new settings."""
+        self._policy = replace(self._policy, cap=queue.max_jobs_per_repo, queue_timeout_s=queue.queue_timeout_s)
+
+    async def _overdue(self) -> list[JobId]:
+        return await self._parts.db.read(reads.overdue, self._policy.queue_timeout_s)
+
+    async def _waits(self, job: JobId) -> str:
+        try:
+            return await self._parts.waits(job)
+        except NotFound:
+            return ""
+
+
+def _restart(tx: Tx, index: QueueIndex, policy: Policy) -> None:
+    ledger.restart(tx, index, policy)
+    runners.disconnect_all(tx)

@@ -1,0 +1,25 @@
+"""What is known about runners and labels. Reads only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vole.store.database import View
+
+
+@dataclass(frozen=True)
+class KnownLabel:
+    label: str
+    declared_by: str | None  # None: known because a runner carried it
+    carried: bool
+
+
+async def labels(view: View) -> list[KnownLabel]:
+    """Every known label, by name."""
+    found = await view.all("SELECT label, declared_by, carried_at FROM labels ORDER BY label")
+    return [KnownLabel(row["label"], row["declared_by"], row["carried_at"] is not None) for row in found]
+
+
+async def known_labels(view: View) -> frozenset[str]:
+    """The labels that a runner carried or somebody declared; what a near miss is compared with."""
+    return frozenset(row["label"] for row in await view.all("SELECT label FROM labels"))
