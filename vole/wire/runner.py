@@ -219,7 +219,7 @@ class Finish:
 
 @dataclass(frozen=True)
 class Handback:
-    """A lease given back before or after its start: no attempt is counted."""
+    """A lease given back. Before its start nothing was lost; after it the attempt counts as a lost one."""
 
     job: JobId
     epoch: Epoch

@@ -1,0 +1,247 @@
+"""The gRPC face of the harness: one attempt at a time, one stream each. Holds no rule of what a step is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import grpc
+import grpc.aio
+
+import vole
+from vole.base import errors, limits, log
+from vole.base.clock import Clock
+from vole.base.entropy import Entropy
+from vole.base.errors import Exhausted, Fenced, Invalid, Unavailable, VoleError
+from vole.wire import harness_pb2 as pb
+from vole.wire.harness import DESCRIPTOR_ID, PROTOCOL, JobEnvelope
+from vole.wire.harness_pb2_grpc import add_JobHarnessServicer_to_server
+from vole_runner.harness.environment import Facts, Surroundings
+from vole_runner.harness.files import make_places
+from vole_runner.harness.processes import Processes, below, signal_groups
+from vole_runner.harness.spool import Spool
+from vole_runner.harness.steps import Job
+
+_log = log.get("vole_runner.harness")
+
+Context: TypeAlias = "grpc.aio.ServicerContext"
+
+CODES: Mapping[type[VoleError], grpc.StatusCode] = {
+    errors.Invalid: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.Denied: grpc.StatusCode.PERMISSION_DENIED,
+    errors.NotFound: grpc.StatusCode.NOT_FOUND,
+    errors.Conflict: grpc.StatusCode.ABORTED,
+    errors.Fenced: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.Exhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
+}
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What runs now."""
+
+    frame: pb.HostFrame  # the one with Start: who it is
+    job: Job
+    spool: Spool
+    times: limits.LeaseTimes
+    timeout_s: float
+    heartbeat_s: float
+
+
+class Harness:
+    """Describe and Run. `group` is where attempts live: one outlives its stream by the orphan limit."""
+
+    def __init__(
+        self, processes: Processes, clock: Clock, entropy: Entropy, base: Mapping[str, str], group: asyncio.TaskGroup
+    ) -> None:
+        self._processes = processes
+        self._clock = clock
+        self._base = base
+        self._group = group
+        self._instance = entropy.token()
+        self._attempt: Attempt | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._unfit = ""  # why no job may begin any more
+        self._fences: OrderedDict[str, int] = OrderedDict()  # highest fence seen, by job
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        add_JobHarnessServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+
+    async def end(self) -> None:
+        """Take no more work and end what runs. Returns when nothing of it is left."""
+        self._unfit = self._unfit or "the harness is ending"
+        if self._attempt is not None:
+            self._attempt.job.stop(pb.INTERNAL, self._attempt.times.grace_s)
+        await self._idle.wait()
+
+    # ---- The contract; gRPC looks the methods up by these names
+
+    async def Describe(self, _request: pb.DescribeRequest, _context: Context) -> pb.Descriptor:  # noqa: N802
+        return self._descriptor()
+
+    async def PushBlob(self, _chunks: object, context: Context) -> None:  # noqa: N802
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this harness shares a folder with its host: no blobs")
+
+    async def FetchBlob(self, _request: pb.FetchBlobRequest, context: Context) -> None:  # noqa: N802
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this harness shares a folder with its host: no blobs")
+
+    async def Run(self, _frames: object, context: Context) -> None:  # noqa: N802
+        running = self._attempt
+        hello = pb.Hello(descriptor=self._descriptor(), running=[_state(running)] if running else [])
+        await context.write(pb.HarnessFrame(hello=hello))
+        first = await context.read()
+        if not isinstance(first, pb.HostFrame):
+            return
+        try:
+            attempt = self._begin(first)
+        except VoleError as refusal:
+            await context.abort(code_of(refusal), refusal.sentence)
+        await self._converse(attempt, context)
+
+    # ---- One attempt
+
+    def _begin(self, frame: pb.HostFrame) -> Attempt:
+        """Check and begin what `frame` starts. Raises Invalid, Fenced, Exhausted or Unavailable: nothing ran."""
+        if frame.WhichOneof("frame") == "attach":
+            raise Unavailable("this harness cannot take an attempt up again; start it anew")
+        if frame.WhichOneof("frame") != "start" or not frame.attempt_id or not frame.job_uid or frame.fence < 1:
+            raise Invalid("the first frame is Start, and names job, attempt and fence")
+        if self._unfit:
+            raise Unavailable(self._unfit)
+        if self._attempt is not None:
+            raise Exhausted("this harness runs one job at a time, and has one")
+        known = self._fences.get(frame.job_uid, 0)
+        if frame.fence <= known:
+            raise Fenced(
+                f"fence {frame.fence} of {frame.job_uid[:80]!r} is not above {known}: someone else has the job"
+            )
+        attempt = self._prepare(frame)
+        self._remember(frame.job_uid, frame.fence)
+        self._attempt = attempt
+        self._idle.clear()
+        self._group.create_task(self._run(attempt))
+        self._group.create_task(self._beat(attempt))
+        return attempt
+
+    def _prepare(self, frame: pb.HostFrame) -> Attempt:
+        start = frame.start
+        envelope, plan = JobEnvelope.read(start.plan, start.plan_digest)
+        if not limits.LEASE_TTL_MIN_S <= envelope.ttl_s <= limits.LEASE_TTL_MAX_S:
+            raise Invalid(f"a lease of {envelope.ttl_s} s (LEASE_TTL_MIN_S, LEASE_TTL_MAX_S)")
+        times = limits.lease_times(envelope.ttl_s)
+        facts = Facts(plan, envelope, make_places(envelope.folder, plan.event), {**self._base, **start.env})
+        spool = Spool(frame.attempt_id, start.log_window_bytes or limits.LOG_WINDOW_BYTES, self._clock)
+        job = Job(Surroundings(facts), spool, self._processes, self._clock, times.grace_s)
+        timeout_s = start.timeout.ToNanoseconds() / 1e9 if start.HasField("timeout") else plan.timeout_s
+        heartbeat_s = start.heartbeat.ToNanoseconds() / 1e9 or limits.HARNESS_HEARTBEAT_S
+        return Attempt(frame, job, spool, times, timeout_s, heartbeat_s)
+
+    async def _run(self, attempt: Attempt) -> None:
+        try:
+            end = await attempt.job.run(attempt.timeout_s)
+        except Exception as error:
+            _log.error("attempt failed in the harness", job=attempt.frame.job_uid, trace=error)
+            self._unfit = "the harness made a mistake"
+            signal_groups(below(os.getpid()), signal.SIGKILL)
+            end = pb.End(state=pb.End.FAILED, error=pb.Error(code=_INTERNAL, message=self._unfit))
+        self._unfit = self._unfit or attempt.job.unfit
+        self._attempt = None
+        attempt.spool.event(end=end)
+        attempt.spool.close()
+        self._idle.set()
+
+    async def _beat(self, attempt: Attempt) -> None:
+        while self._attempt is attempt:
+            moment_ms = round(asyncio.get_running_loop().time() * 1000)
+            attempt.spool.beat(pb.Heartbeat(monotonic_ms=moment_ms, step_id=attempt.job.current))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(attempt.heartbeat_s):
+                    await self._idle.wait()
+
+    # ---- The stream
+
+    async def _converse(self, attempt: Attempt, context: Context) -> None:
+        orphaned = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                listening = group.create_task(self._listen(attempt, context))
+                async for frame in attempt.spool.frames():
+                    await context.write(frame)
+                orphaned = False
+                # A call that ends while the host still writes an ack would cost it the frames it has not read.
+                await asyncio.wait({listening}, timeout=limits.HARNESS_ANSWER_S)
+                listening.cancel()
+        finally:
+            if orphaned:
+                self._orphan(attempt)
+
+    async def _listen(self, attempt: Attempt, context: Context) -> None:
+        while isinstance(frame := await context.read(), pb.HostFrame):
+            if not self._hear(attempt, frame):
+                attempt.job.stop(pb.INTERNAL, 0, "the host sent a frame that does not belong to this attempt")
+        self._orphan(attempt)
+
+    def _hear(self, attempt: Attempt, frame: pb.HostFrame) -> bool:
+        """Do what the host says. False for a frame of another attempt, or one that has no place here."""
+        if (frame.attempt_id, frame.fence) != (attempt.frame.attempt_id, attempt.frame.fence):
+            return False
+        match frame.WhichOneof("frame"):
+            case "grant":
+                return attempt.job.granted(frame.grant)
+            case "ack":
+                attempt.spool.ack(frame.ack.log_through)
+            case "cancel":
+                attempt.job.stop(frame.cancel.reason or pb.USER, frame.cancel.grace.ToNanoseconds() / 1e9)
+            case "detach":
+                # Nobody can come back for an attempt yet: leaving it on purpose ends it.
+                attempt.job.stop(pb.SUPERSEDED, attempt.times.grace_s)
+            case _:
+                return False
+        return True
+
+    def _orphan(self, attempt: Attempt) -> None:
+        """The keeper is gone. Its lease runs out at TTL; the attempt is over before that."""
+        if self._attempt is attempt:
+            loop = asyncio.get_running_loop()
+            loop.call_later(attempt.times.orphan_s, attempt.job.stop, pb.SUPERSEDED, attempt.times.grace_s)
+
+    # ---- What it says of itself
+
+    def _descriptor(self) -> pb.Descriptor:
+        return pb.Descriptor(
+            id=DESCRIPTOR_ID,
+            version=vole.__version__,
+            instance_id=self._instance,
+            capabilities=pb.Capabilities(resumability=pb.RESTART_ONLY),
+            step_kinds=["run"],
+            max_jobs=0 if self._unfit else 1,
+            running_jobs=0 if self._attempt is None else 1,
+            protocol=PROTOCOL,
+        )
+
+    def _remember(self, job_uid: str, fence: int) -> None:
+        self._fences[job_uid] = fence
+        self._fences.move_to_end(job_uid)
+        if len(self._fences) > limits.FENCES_REMEMBERED:
+            self._fences.popitem(last=False)
+
+
+_INTERNAL = 13  # of google.rpc.Code
+
+
+def code_of(refusal: VoleError) -> grpc.StatusCode:
+    """How this door spells a kind of error."""
+    return next(code for kind, code in CODES.items() if isinstance(refusal, kind))
+
+
+def _state(attempt: Attempt) -> pb.AttemptState:
+    frame = attempt.frame
+    return pb.AttemptState(job_uid=frame.job_uid, attempt_id=frame.attempt_id, fence=frame.fence)

@@ -1,0 +1,234 @@
+"""What goes to the host, in order: events numbered without a gap, log chunks within a window. Decides nothing.
+
+A host that does not acknowledge slows the step; no line is dropped for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+from vole.base import limits
+from vole.base.clock import Clock
+from vole.wire import harness_pb2 as pb
+from vole_runner.harness.commands import CommandReader, Mask, Remark
+
+_LEVELS = {"notice": pb.NOTICE, "warning": pb.WARNING, "error": pb.ERROR}
+
+
+class Spool:
+    """The frames of one attempt. One reader; everything happens on one loop."""
+
+    def __init__(self, attempt_id: str, window_bytes: int, clock: Clock) -> None:
+        self._attempt_id = attempt_id
+        self._window = window_bytes
+        self._clock = clock
+        self._frames: deque[pb.HarnessFrame] = deque()
+        self._unacked: deque[tuple[int, int]] = deque()  # log seq, bytes
+        self._unacked_bytes = 0
+        self._seq = 0
+        self._log_seq = 0
+        self._ready = asyncio.Event()
+        self._room = asyncio.Event()
+        self._closed = False
+
+    @property
+    def full(self) -> bool:
+        return self._unacked_bytes >= self._window
+
+    def event(self, **frame: object) -> None:
+        """Queue an event, with the next number."""
+        self._seq += 1
+        self._put(pb.HarnessFrame(attempt_id=self._attempt_id, seq=self._seq, **frame))  # type: ignore[arg-type]
+
+    def beat(self, heartbeat: pb.Heartbeat) -> None:
+        self._put(pb.HarnessFrame(attempt_id=self._attempt_id, heartbeat=heartbeat))
+
+    def chunk(self, step_id: str, stream: pb.Stream, offset: int, data: bytes) -> None:
+        """Queue at most LOG_CHUNK_BYTES of a step's log. Room is the caller's to wait for."""
+        self._log_seq += 1
+        self._unacked.append((self._log_seq, len(data)))
+        self._unacked_bytes += len(data)
+        moment_ns = self._clock.now() * 1_000
+        log = pb.LogChunk(
+            step_id=step_id, stream=stream, seq=self._log_seq, offset=offset, data=data, ts_unix_ns=moment_ns
+        )
+        self._put(pb.HarnessFrame(attempt_id=self._attempt_id, log=log))
+
+    def ack(self, log_through: int) -> None:
+        """Chunks up to `log_through` are safe with the host. An old or a future number does no harm."""
+        while self._unacked and self._unacked[0][0] <= log_through:
+            self._unacked_bytes -= self._unacked.popleft()[1]
+        self.nudge()
+
+    def nudge(self) -> None:
+        """Let whoever waits for room look again."""
+        self._room.set()
+
+    async def changed(self) -> None:
+        """Returns after the next ack or nudge."""
+        self._room.clear()
+        await self._room.wait()
+
+    def close(self) -> None:
+        """Nothing follows what is queued."""
+        self._closed = True
+        self._ready.set()
+
+    async def frames(self) -> AsyncIterator[pb.HarnessFrame]:
+        """Every frame until the spool is closed and empty."""
+        while True:
+            while self._frames:
+                yield self._frames.popleft()
+            if self._closed:
+                return
+            self._ready.clear()
+            await self._ready.wait()
+
+    def _put(self, frame: pb.HarnessFrame) -> None:
+        self._frames.append(frame)
+        self._ready.set()
+
+
+class Remarks:
+    """What the steps of one job asked to hide and to show, within bounds."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._masks: set[bytes] = set()
+        self._annotations = 0
+
+    def tell(self, step_id: str, said: Mask | Remark) -> bool:
+        """Pass `said` on. False for a mask beyond MASKS_MAX: its value must not be shown."""
+        if isinstance(said, Mask):
+            if said.value not in self._masks:
+                if len(self._masks) >= limits.MASKS_MAX:
+                    return False
+                self._masks.add(said.value)
+                self._spool.event(mask=pb.Mask(value=said.value))
+        elif self._annotations < limits.ANNOTATIONS_MAX:
+            self._annotations += 1
+            self.annotate(step_id, said)
+        return True
+
+    def annotate(self, step_id: str, said: Remark) -> None:
+        """An annotation of the harness's own, outside the bound on those of steps."""
+        note = pb.Annotation(
+            step_id=step_id, level=_LEVELS[said.level], message=said.message, file=said.file, line=said.line
+        )
+        self._spool.event(annotation=note)
+
+
+class _Pipe(asyncio.Protocol):
+    """The reading end of a step's output: small pieces are gathered for LOG_GAP_S, a full chunk never waits."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.ReadTransport | None = None
+        self._held = bytearray()
+        self._some = asyncio.Event()
+        self._plenty = asyncio.Event()
+        self._over = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.ReadTransport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._held += data
+        self._some.set()
+        if len(self._held) >= limits.LOG_CHUNK_BYTES:
+            self._plenty.set()
+        if len(self._held) >= 2 * limits.LOG_CHUNK_BYTES and self._transport is not None:
+            self._transport.pause_reading()
+
+    def eof_received(self) -> None:
+        self._over = True
+        self._some.set()
+        self._plenty.set()
+
+    def connection_lost(self, _why: Exception | None) -> None:
+        self.eof_received()
+
+    async def read(self) -> bytes:
+        """At most LOG_CHUNK_BYTES, as soon as there is any; nothing at the end."""
+        await self._some.wait()
+        data = bytes(self._held[: limits.LOG_CHUNK_BYTES])
+        del self._held[: limits.LOG_CHUNK_BYTES]
+        if not self._over:
+            if not self._held:
+                self._some.clear()
+            if len(self._held) < limits.LOG_CHUNK_BYTES:
+                self._plenty.clear()
+            if self._transport is not None:
+                self._transport.resume_reading()
+        return data
+
+    async def gather(self) -> None:
+        """Wait for a full chunk or the end, at most LOG_GAP_S: the first line went at once, the next go together."""
+        if not self._plenty.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(limits.LOG_GAP_S):
+                    await self._plenty.wait()
+
+
+class StepLog:
+    """One step's log on its way: the pipe of its processes, and the harness's own lines."""
+
+    def __init__(self, step_id: str, spool: Spool, remarks: Remarks) -> None:
+        self.bytes = 0
+        self.trouble: asyncio.Future[str] = asyncio.get_running_loop().create_future()  # why it cannot go on
+        self._step_id = step_id
+        self._spool = spool
+        self._remarks = remarks
+        self._digest = hashlib.sha256()
+        self._reader = CommandReader()
+        self._ended = asyncio.Event()
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+    def say(self, text: str) -> None:
+        """A line of the harness's own."""
+        self._send(pb.HARNESS, text.encode("utf-8", "backslashreplace") + b"\n")
+
+    def ended(self) -> None:
+        """The step's processes are gone: what is still in the pipe is little, and goes out at once."""
+        self._ended.set()
+        self._spool.nudge()
+
+    async def pump(self, descriptor: int) -> None:
+        """Everything that comes through the pipe, until its end. Owns `descriptor`."""
+        pipe = _Pipe()
+        reading = os.fdopen(descriptor, "rb", buffering=0)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: pipe, reading)
+        try:
+            while data := await pipe.read():
+                if not await self._pass(*self._reader.feed(data)):
+                    return
+                if not self._ended.is_set():
+                    await pipe.gather()
+            await self._pass(*self._reader.flush())
+        finally:
+            transport.close()
+
+    async def _pass(self, shown: bytes, found: list[Mask | Remark]) -> bool:
+        if not all(self._remarks.tell(self._step_id, said) for said in found):
+            self.trouble.set_result(f"more than {limits.MASKS_MAX} masks in one job (MASKS_MAX)")
+            return False
+        while self._spool.full and not self._ended.is_set():
+            await self._spool.changed()
+        if shown:
+            self._send(pb.STDOUT, shown)
+        return True
+
+    def _send(self, stream: pb.Stream, data: bytes) -> None:
+        for start in range(0, len(data), limits.LOG_CHUNK_BYTES):
+            piece = data[start : start + limits.LOG_CHUNK_BYTES]
+            self._spool.chunk(self._step_id, stream, self.bytes, piece)
+            self._digest.update(piece)
+            self.bytes += len(piece)
