@@ -1,0 +1,188 @@
+"""The drive of one attempt: grants each step, keeps what the harness says. Reads lengths and frames, never output.
+
+Nothing that a job prints is a word here (SR-33): only frames of the harness are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from vole.base import limits
+from vole.base.clock import Clock
+from vole.base.errors import Invalid, VoleError
+from vole.wire import harness_pb2 as pb
+from vole.wire.harness import JobEnvelope
+from vole.wire.plan import JobPlan
+from vole.wire.runner import Annotation, Conclusion, Mark, StepOutcome
+from vole_runner.masks import Masks
+from vole_runner.runtimes.dial import AttemptRef, Drive
+from vole_runner.spool import Spool
+
+_STATES: Mapping[int, str] = {
+    pb.SUCCEEDED: "success",
+    pb.FAILED: "failure",
+    pb.CANCELED: "cancelled",
+    pb.SKIPPED: "skipped",
+}
+_LEVELS: Mapping[int, str] = {pb.NOTICE: "notice", pb.WARNING: "warning", pb.ERROR: "error"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of the steps. `conclusion` is None when the harness was lost before it could say."""
+
+    conclusion: Conclusion | None
+    reason: str = ""
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    summary: str = ""
+
+
+class Steps:
+    """The steps of one attempt. `marked` hears every border; what was collected is read when `run` has returned."""
+
+    def __init__(self, drive: Drive, plan: JobPlan, spool: Spool, clock: Clock, marked: Callable[[Mark], None]) -> None:
+        self._drive = drive
+        self._plan = plan
+        self._spool = spool
+        self._clock = clock
+        self._marked = marked
+        self._masks = Masks()
+        self._granted: set[int] = set()
+        self._ack = asyncio.Event()
+        self._log_through = 0
+        self._closed_for = ""  # why no further step is granted
+        self.step = 0
+        self.outcomes: list[StepOutcome] = []
+        self.annotations: list[Annotation] = []
+
+    async def run(self, attempt: AttemptRef, envelope: JobEnvelope, digest: str, timeout_s: float) -> Outcome:
+        """Start the attempt and see it through. Raises nothing: a lost harness is an outcome."""
+        acking = asyncio.create_task(self._ack_all())
+        try:
+            await self._drive.start(attempt, envelope, digest, timeout_s)
+            outcome = Outcome(None, "the harness ended without a word")
+            async for frame in self._drive.frames():
+                if frame.WhichOneof("frame") == "end":
+                    outcome = self._ended(frame.end)
+                await self._take(frame)
+            return outcome
+        except Invalid as error:
+            return Outcome("errored", error.sentence)
+        except VoleError as error:
+            return Outcome(None, error.sentence)
+        finally:
+            acking.cancel()
+            await asyncio.gather(acking, return_exceptions=True)
+            await self._spool.append(self._masks.flush())
+
+    async def cancel(self, reason: pb.Reason, grace_s: float) -> None:
+        """End the attempt. After SUPERSEDED no step is granted any more, also none that says always()."""
+        if reason == pb.SUPERSEDED:
+            self._closed_for = "the lease is over"
+        try:
+            await self._drive.cancel(reason, grace_s)
+        except VoleError:
+            return  # it is gone already; `run` says so
+
+    def hide(self, text: str) -> str:
+        """`text` without what the job asked to hide."""
+        return self._masks.hide_text(text)
+
+    async def _take(self, frame: pb.HarnessFrame) -> None:
+        match frame.WhichOneof("frame"):
+            case "log":
+                # In a thread: a job that masks much must not hold up another job's renewals.
+                await self._spool.append(await asyncio.to_thread(self._masks.feed, frame.log.data))
+                self._log_through = frame.log.seq
+                self._ack.set()
+            case "intent":
+                await self._intend(frame.intent.step_id)
+            case "result":
+                self._result(frame.result)
+            case "mask":
+                await self._mask(frame.mask.value)
+            case "annotation":
+                self._annotate(frame.annotation)
+            case _:
+                pass  # a heartbeat has done its work by coming
+
+    async def _intend(self, step_id: str) -> None:
+        number = self._number(step_id)
+        reason = self._closed_for or ("" if number not in self._granted else "this step was granted already")
+        if number == 0:
+            reason = "the plan has no such step"
+        if reason:
+            await self._drive.refuse(step_id, reason)
+            return
+        self._granted.add(number)
+        self.step = number
+        self._mark(number, "begin")
+        await self._drive.grant(step_id)
+
+    def _result(self, result: pb.StepResult) -> None:
+        number = self._number(result.step_id)
+        if number == 0:
+            return
+        never_ran = result.started_unix_ms == 0
+        conclusion = "timed_out" if result.timed_out else _STATES.get(result.state, "failure")
+        self.outcomes.append(
+            StepOutcome(
+                number=number,
+                conclusion=conclusion,  # type: ignore[arg-type]
+                name=self._title(number),
+                exit_code=None if never_ran or result.signal else result.exit_code,
+                signal=result.signal or None,
+                continued=result.continued,
+                started_us=None if never_ran else result.started_unix_ms * 1000,
+                finished_us=None if never_ran else result.finished_unix_ms * 1000,
+            )
+        )
+        self._mark(number, "skipped" if result.state == pb.SKIPPED else "end")
+
+    async def _mask(self, value: bytes) -> None:
+        refused = self._masks.add(value)
+        if refused is not None:
+            await self._spool.append(self._masks.feed(f"[vole] ::add-mask:: {refused}\n".encode()))
+
+    def _annotate(self, said: pb.Annotation) -> None:
+        if len(self.annotations) < limits.ANNOTATIONS_MAX:
+            level = _LEVELS.get(said.level, "notice")
+            message = self.hide(said.message)[: limits.ANNOTATION_CHARS_MAX]
+            file = self.hide(said.file)[: limits.ANNOTATION_CHARS_MAX]
+            self.annotations.append(Annotation(level, message, file, said.line, self._number(said.step_id)))  # type: ignore[arg-type]
+
+    def _ended(self, end: pb.End) -> Outcome:
+        outputs = {name: self.hide(value) for name, value in end.outputs.items()}
+        return Outcome(_conclusion(end), self.hide(end.error.message), outputs, self.hide(end.summary))
+
+    async def _ack_all(self) -> None:
+        """Acknowledge what is spooled, unless the forge is far behind: then the harness holds the steps back."""
+        while True:
+            await self._ack.wait()
+            self._ack.clear()
+            await self._spool.room()
+            try:
+                await self._drive.ack(log_through=self._log_through)
+            except VoleError:
+                return
+
+    def _mark(self, step: int, kind: str) -> None:
+        self._marked(Mark(self._spool.length, self._clock.now(), step, kind, self._title(step)))  # type: ignore[arg-type]
+
+    def _title(self, number: int) -> str:
+        step = self._plan.steps[number - 1]
+        return (step.name or step.run.strip().partition("\n")[0])[: limits.TEXT_CHARS_MAX]
+
+    def _number(self, step_id: str) -> int:
+        """The step's number, 0 for one that the plan has not."""
+        return int(step_id) if step_id.isdecimal() and 0 < int(step_id) <= len(self._plan.steps) else 0
+
+
+def _conclusion(end: pb.End) -> Conclusion:
+    if end.state == pb.End.COMPLETED:
+        return "success"
+    if end.state == pb.End.CANCELED:
+        return "timed_out" if end.reason == pb.TIMEOUT else "cancelled"
+    return "errored" if end.HasField("error") else "failure"
