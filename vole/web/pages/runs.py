@@ -1,0 +1,278 @@
+"""The runs of a repository, and one run: its jobs in stages, why they wait, who ran them, what they left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from markupsafe import Markup
+from starlette.responses import Response
+
+from vole.base import limits
+from vole.base.clock import Moment
+from vole.base.errors import NotFound
+from vole.base.ids import JobKey, RunNumber
+from vole.evidence import reads as evidence
+from vole.evidence.logs import LogKey
+from vole.evidence.reads import Note, StoredArtifact, Summary
+from vole.jobs import reads as jobs
+from vole.jobs.model import State
+from vole.jobs.rows import AttemptRow, JobRow, RunRow
+from vole.store.database import View
+from vole.web.live import changes, mark_of
+from vole.web.pages import links
+from vole.web.pages.code import markdown
+from vole.web.pages.repo import RepoHead, head
+from vole.web.pages.shown import Chip, RunLine, of_job, run_line
+from vole.web.pages.visit import Visit
+
+
+@dataclass(frozen=True)
+class RunsPage:
+    template: ClassVar[str] = "jobs/runs.html"
+    repo: RepoHead
+    runs: tuple[RunLine, ...]
+    older_href: str | None
+
+    @property
+    def title(self) -> str:
+        return f"Runs · {self.repo.name}"
+
+
+@dataclass(frozen=True)
+class AttemptLine:
+    """One lease of a job, with its log."""
+
+    attempt: AttemptRow
+    href: str
+    ended: str  # how its lease ended, in words; empty while it lives
+
+    @property
+    def machine(self) -> str:
+        return f"{self.attempt.os} {self.attempt.arch}"
+
+
+@dataclass(frozen=True)
+class JobLine:
+    """A job on its run's page. `why` says what it waits for, runner by runner."""
+
+    job: JobRow
+    href: str
+    chip: Chip
+    attempts: tuple[AttemptLine, ...]
+    why: tuple[str, ...]
+    took: int | None  # microseconds
+    log_note: str
+
+    @property
+    def timeout(self) -> str:
+        """The limit and where it came from."""
+        origin = "set by the job" if self.job.timeout_from == "job" else "the default"
+        return f"{self.job.timeout_us // 60_000_000} min, {origin}"
+
+    @property
+    def asks(self) -> str:
+        return ", ".join(self.job.labels) or "any runner"
+
+
+@dataclass(frozen=True)
+class ArtifactLine:
+    artifact: StoredArtifact
+    key: JobKey
+    href: str
+
+
+@dataclass(frozen=True)
+class NoteLine:
+    note: Note
+    key: JobKey
+    file_href: str | None
+
+
+@dataclass(frozen=True)
+class RunPage:
+    template: ClassVar[str] = "jobs/run.html"
+    repo: RepoHead
+    line: RunLine
+    workflow_href: str
+    stages: tuple[tuple[JobLine, ...], ...]
+    artifacts: tuple[ArtifactLine, ...]
+    notes: tuple[NoteLine, ...]
+    summaries: tuple[tuple[JobKey, Markup], ...]
+    took: int | None
+    mark: str
+
+    @property
+    def title(self) -> str:
+        return f"{self.line.address} {self.line.chip.words}"
+
+    @property
+    def run(self) -> RunRow:
+        return self.line.run
+
+    @property
+    def live_href(self) -> str | None:
+        return None if self.run.state == "finished" else f"{self.line.href}?live={self.mark}"
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """Everything of one run, from one snapshot."""
+
+    run: RunRow
+    jobs: list[JobRow]
+    attempts: list[AttemptRow]
+    artifacts: list[StoredArtifact]
+    notes: list[Note]
+    summaries: list[Summary]
+
+    @property
+    def moving(self) -> object:
+        """What makes the page another one."""
+        rows = [(job.state, job.conclusion, job.reason, job.epoch) for job in self.jobs]
+        return self.run.state, rows, [(one.epoch, one.ended_at) for one in self.attempts]
+
+    def attempts_of(self, job: JobRow) -> list[AttemptRow]:
+        return [one for one in self.attempts if one.job == job.id]
+
+
+async def runs(visit: Visit) -> Response:
+    before = visit.number("before", 1, 10**15)
+    found = await visit.read(jobs.runs_of, visit.repo.id, before)
+    page, more = found[: limits.LIST_MAX], len(found) > limits.LIST_MAX
+    lines = tuple(run_line(visit.repo.name, run) for run in page)
+    older = links.runs(visit.repo.name, page[-1].number) if more else None
+    return visit.page(RunsPage(head(visit, "runs"), lines, older))
+
+
+async def run(visit: Visit) -> Response:
+    facts = await facts_of(visit)
+    if "live" in visit.request.query_params:
+        return changes(visit, (f"run:{facts.run.id}", "runners"), lambda: _moving(visit))
+    name, number = visit.repo.name, facts.run.number
+    keys = {job.id: job.key for job in facts.jobs}
+    commit = facts.run.commit
+    page = RunPage(
+        repo=head(visit, "runs"),
+        line=run_line(name, facts.run),
+        workflow_href=links.file(name, commit, facts.run.workflow_path.encode()),
+        stages=_stages(await job_lines(visit, facts)),
+        artifacts=tuple(
+            ArtifactLine(
+                one, keys[one.job], links.artifact(name, number, keys[one.job], one.epoch, one.sha256, one.path)
+            )
+            for one in facts.artifacts
+        ),
+        notes=tuple(
+            NoteLine(
+                one, keys[one.job], f"{links.file(name, commit, one.file.encode())}#L{one.line}" if one.file else None
+            )
+            for one in facts.notes
+        ),
+        summaries=tuple(
+            [
+                (keys[one.job], await markdown(visit, one.markdown, prefix=f"{keys[one.job]}-"))
+                for one in facts.summaries
+            ]
+        ),
+        took=took(facts.run.created_at, facts.run.finished_at, visit),
+        mark=mark_of(facts.moving),
+    )
+    return visit.page(page)
+
+
+async def facts_of(visit: Visit) -> RunFacts:
+    """The run that the address names. Raises NotFound."""
+    text = visit.request.path_params["run"]
+    if not (text.isascii() and text.isdigit()) or len(text) > 15:
+        raise NotFound("there is no such run")
+    return await visit.read(_facts, visit, RunNumber(int(text)))
+
+
+async def job_lines(visit: Visit, facts: RunFacts) -> list[JobLine]:
+    """Every job of the run."""
+    whys = await _whys(visit, facts)
+    return [_job_line(visit, facts, job, whys.get(job.key, [])) for job in facts.jobs]
+
+
+def _job_line(visit: Visit, facts: RunFacts, job: JobRow, why: Sequence[str]) -> JobLine:
+    name, number = visit.repo.name, facts.run.number
+    attempts = facts.attempts_of(job)
+    return JobLine(
+        job=job,
+        href=links.job(name, number, job.key),
+        chip=of_job(job),
+        attempts=tuple(attempt_line(visit, facts, job, one) for one in attempts),
+        why=tuple(why[: limits.EXPLAINED_MAX]),
+        took=took(job.started_at, job.finished_at, visit) if job.started_at is not None else None,
+        log_note=log_note(visit, facts, job, attempts[0]) if attempts else "",
+    )
+
+
+def attempt_line(visit: Visit, facts: RunFacts, job: JobRow, attempt: AttemptRow) -> AttemptLine:
+    cause = (attempt.end_cause or "").replace("_", " ")
+    ended = attempt.conclusion or cause
+    detail = f": {attempt.end_detail}" if attempt.end_detail else ""
+    href = links.job(visit.repo.name, facts.run.number, job.key, attempt.epoch)
+    return AttemptLine(attempt, href, ended.replace("_", " ") + detail if ended else "")
+
+
+def log_note(visit: Visit, facts: RunFacts, job: JobRow, attempt: AttemptRow) -> str:
+    """What is wrong with the log; never green with an unmarked cut."""
+    if attempt.log_state == "incomplete":
+        stored = visit.house.parts.logs.length(LogKey(visit.repo.name, facts.run.number, job.key, attempt.epoch))
+        return f"log incomplete: {stored} of {attempt.log_declared} bytes"
+    return f"log cut at {limits.LOG_BYTES_MAX} bytes (LOG_BYTES_MAX)" if attempt.log_truncated else ""
+
+
+def took(since: Moment, until: Moment | None, visit: Visit) -> int:
+    """Microseconds, up to now where it has not ended."""
+    return (visit.house.parts.clock.now() if until is None else until) - since
+
+
+async def _moving(visit: Visit) -> tuple[object, bool]:
+    facts = await facts_of(visit)
+    return facts.moving, facts.run.state == "finished"
+
+
+async def _facts(view: View, visit: Visit, number: RunNumber) -> RunFacts:
+    found = await jobs.run_numbered(view, visit.repo.id, number)
+    if found is None:
+        raise NotFound("there is no such run")
+    rows = await jobs.job_rows(view, found.id)
+    return RunFacts(
+        run=found,
+        jobs=rows,
+        attempts=await jobs.attempt_rows(view, found.id),
+        artifacts=await evidence.artifacts_of(view, found.id, limits.ARTIFACT_FILES_MAX),
+        notes=await evidence.notes_of(view, found.id, limits.LIST_MAX),
+        summaries=await evidence.summaries_of(view, found.id, [row.id for row in rows]),
+    )
+
+
+async def _whys(visit: Visit, facts: RunFacts) -> dict[JobKey, list[str]]:
+    """Why each job waits, from the function that leases; nothing for those that do not."""
+    waiting = [job for job in facts.jobs if job.state in (State.BLOCKED, State.QUEUED)]
+    if not waiting:
+        return {}
+    lines: list[str] = []
+    of_address: dict[str, list[str]] = {}
+    for line in await visit.house.parts.leasing.why(visit.repo.id, facts.run.number, None):
+        if not line.startswith(" "):  # the next job begins
+            lines = of_address.setdefault(line.partition(": ")[0], [])
+        lines.append(line.partition(": ")[2] if not lines else line.strip())
+    return {job.key: of_address.get(f"{visit.repo.name}/{facts.run.number}/{job.key}", []) for job in waiting}
+
+
+def _stages(lines: Sequence[JobLine]) -> tuple[tuple[JobLine, ...], ...]:
+    """Jobs by how many needs stand before them, one behind the other."""
+    needs = {line.job.job: line.job.needs for line in lines}
+    depth: dict[str, int] = {}
+    while len(depth) < len(needs):
+        ready = [job for job in needs if job not in depth and all(need in depth for need in needs[job])]
+        # A need that is not there, or a circle, cannot come from an accepted push; it must not hang a page.
+        for job in ready or [job for job in needs if job not in depth]:
+            depth[job] = 1 + max((depth.get(need, 0) for need in needs[job]), default=0)
+    deepest = max(depth.values(), default=0)
+    return tuple(tuple(line for line in lines if depth[line.job.job] == level) for level in range(1, deepest + 1))

@@ -1,0 +1,144 @@
+"""Pages as bytes: templates, the one escaping function of HTML, and our own style and script by digest.
+
+Templates hold no rule; a value that they ask for and that is not there is an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+import jinja2
+from markupsafe import Markup
+
+from vole.base.clock import Moment, iso
+from vole.base.escape import visible_lines
+
+_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+class Page(Protocol):
+    """A frozen dataclass, and the template that shows it."""
+
+    template: ClassVar[str]
+
+    @property
+    def title(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What stands around every page. `now` is what ages are counted from."""
+
+    person: str | None
+    now: Moment
+    version: str
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A file of ours. Its address holds its digest, so it may be kept for ever."""
+
+    content: bytes
+    media_type: str
+    path: str
+
+
+class Renderer:
+    """The templates below `folder`, read once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.assets = {asset.path: asset for asset in map(_asset, sorted((folder / "static").iterdir()))}
+        self._by_name = {path.rpartition("/")[2]: path for path in self.assets}
+        self._environment = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(folder),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            finalize=_finalized,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._environment.filters |= {"when": when, "span": span, "size": size, "count": count}
+        self._environment.globals |= {"static": self.asset, "m": self._environment.get_template("macros.html").module}
+
+    def render(self, page: Page, frame: Frame) -> bytes:
+        """The page, whole."""
+        template = self._environment.get_template(page.template)
+        return template.render(page=page, frame=frame, age=_Ages(frame.now)).encode("utf-8", "backslashreplace")
+
+    def asset(self, name: str) -> str:
+        """The address of a file of ours."""
+        return self._by_name[name]
+
+
+def shown(text: str) -> Markup:
+    """The one escaping function of HTML: for text and for values of attributes."""
+    return Markup.escape(visible_lines(text))
+
+
+def when(moment: Moment) -> str:
+    """`2026-11-30 12:04:05 UTC`."""
+    return iso(moment)[:19].replace("T", " ") + " UTC"
+
+
+def span(microseconds: int) -> str:
+    """A duration in its two largest units."""
+    whole = max(0, microseconds) // 1_000_000
+    if whole < 10:
+        return f"{max(0, microseconds) / 1_000_000:.1f} s"
+    if whole < _MINUTE:
+        return f"{whole} s"
+    if whole < _HOUR:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // _HOUR} h {whole % _HOUR // 60} min" if whole < _DAY else f"{whole // _DAY} d"
+
+
+def size(byte_count: int) -> str:
+    """Bytes in the unit that fits."""
+    amount = float(byte_count)
+    for unit in ("B", "KiB", "MiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} GiB"
+
+
+def count(number: int, thing: str) -> str:
+    """`1 file`, `2 files`."""
+    plural = thing[:-1] + "ies" if thing.endswith("y") else thing + "s"
+    return f"{number:,} {thing if number == 1 else plural}"
+
+
+class _Ages:
+    """How long ago, as `<time>` with the exact moment in it."""
+
+    def __init__(self, now: Moment) -> None:
+        self._now = now
+
+    def __call__(self, moment: Moment) -> Markup:
+        exact = iso(moment)
+        return Markup('<time datetime="{}" title="{}">{}</time>').format(exact, when(moment), ago(self._now, moment))
+
+
+def ago(now: Moment, moment: Moment) -> str:
+    """`3 hours ago`; a moment to come is `just now`, since clocks of others are not ours."""
+    seconds = (now - moment) // 1_000_000
+    if seconds < 45:
+        return "just now"
+    for unit, length in (("year", 365 * _DAY), ("month", 30 * _DAY), ("day", _DAY), ("hour", _HOUR)):
+        if seconds >= length:
+            return count(seconds // length, unit) + " ago"
+    return count(max(1, seconds // _MINUTE), "minute") + " ago"
+
+
+def _finalized(value: object) -> object:
+    return value if isinstance(value, Markup) or not isinstance(value, str) else shown(value)
+
+
+def _asset(path: Path) -> Asset:
+    content = path.read_bytes()
+    return Asset(content, _TYPES[path.suffix], f"/static/{hashlib.sha256(content).hexdigest()[:16]}/{path.name}")
