@@ -1,0 +1,1 @@
+"""The node agent: starting and ending compute on another machine. Not built yet."""
