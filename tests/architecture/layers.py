@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 # From the top down. A module imports from lower rows only; parts of one row never import each other.
 ROWS: list[tuple[int, list[str]]] = [
     (6, ["vole.__main__", "vole.cli"]),
-    (5, ["vole.app", "vole.demo", "vole.doctor"]),
+    (5, ["vole.app"]),
     (4, ["vole.ssh", "vole.web", "vole.nodewire"]),
     (3, ["vole.flows"]),
     (2, ["vole.people", "vole.repos", "vole.workflows", "vole.jobs", "vole.evidence", "vole.runners", "vole.nodes"]),
@@ -59,7 +59,7 @@ HOMES: dict[str, list[str]] = {
     "structlog": ["vole.telemetry"],
     "prometheus_client": ["vole.telemetry"],
     "click": ["vole.cli", "vole_runner.__main__", "vole_runner.harness.__main__", "vole.agent.__main__"],
-    "rich": ["vole.cli", "vole.demo"],
+    "rich": ["vole.cli"],
     "time": ["vole.base"],
     "random": ["vole.base"],
     "secrets": ["vole.base"],

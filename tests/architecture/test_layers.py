@@ -24,7 +24,7 @@ def _fault_of_row(importer: str, imported: str) -> str | None:
     assert mine is not None
     if theirs is None:
         return "is a program that runs elsewhere"
-    if mine[1] == theirs[1] or theirs[0] < mine[0]:
+    if mine[1] == theirs[1] or theirs[0] < mine[0] or (importer, theirs[1]) == ("vole.__main__", "vole.cli"):
         return None
     return f"is on row {theirs[0]}, and {mine[1]} on row {mine[0]}: imports only go down"
 
