@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +17,7 @@ CUTS = st.lists(st.integers(min_value=0, max_value=60), max_size=6)
 
 def streamed(masks: Masks, text: bytes, cuts: list[int]) -> bytes:
     edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    pieces = [text[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    pieces = [text[start:end] for start, end in itertools.pairwise(edges)]
     return b"".join(masks.feed(piece) for piece in pieces) + masks.flush()
 
 

@@ -52,7 +52,7 @@ def from_json(form: type[T], value: Any, *, strict: bool = True, where: str = ""
     """`value` as a `form`. Raises Invalid naming the field that does not fit."""
     if not isinstance(value, dict):
         raise Invalid(f"{where or form.__name__}: expected an object, not {_kind(value)}")
-    fields = _fields(form)
+    fields = _fields(typing.cast(type, form))  # mypy does not know a class for hashable here
     if strict and (extra := sorted(set(value) - set(fields))):
         raise Invalid(f"{where or form.__name__}: unknown field {extra[0]!r}")
     given: dict[str, Any] = {}
