@@ -170,7 +170,7 @@ def test_a_body_that_inflates_over_the_bound_is_refused(tmp_path, monkeypatch):
 
     bomb, torn, odd, plain = aio.run(story())
 
-    assert (bomb.status_code, torn.status_code, odd.status_code, plain.status_code) == (429, 400, 400, 429)
+    assert (bomb.status_code, torn.status_code, odd.status_code, plain.status_code) == (429, 400, 400, 413)
     assert "UPLOAD_PACK_BODY_BYTES_MAX" in bomb.text
 
 

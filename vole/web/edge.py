@@ -139,11 +139,10 @@ def _fault(scope: Scope) -> tuple[int, str] | None:
     hosts = [value for name, value in scope["headers"] if name == b"host"]
     if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):
         return 400, "a request has one plain Host"
-    most = (
-        limits.UPLOAD_PACK_BODY_BYTES_MAX if scope["path"].endswith("/git-upload-pack") else limits.HTTP_BODY_BYTES_MAX
-    )
+    bound = "UPLOAD_PACK_BODY_BYTES_MAX" if scope["path"].endswith("/git-upload-pack") else "HTTP_BODY_BYTES_MAX"
+    most = limits.UPLOAD_PACK_BODY_BYTES_MAX if bound.startswith("UPLOAD") else limits.HTTP_BODY_BYTES_MAX
     if any(name == b"content-length" and int(value) > most for name, value in scope["headers"] if value.isdigit()):
-        return 413, f"a body has at most {most} bytes (HTTP_BODY_BYTES_MAX)"
+        return 413, f"a body has at most {most} bytes ({bound})"
     raw: bytes = scope["raw_path"]
     if not _RAW_PATH.fullmatch(raw) or _BAD_ESCAPE.search(raw):
         return 400, "that is no path"

@@ -1,0 +1,1 @@
+"""Paired measurements of vole and its peers, interleaved in one run. Never a test: nothing here asserts a time."""

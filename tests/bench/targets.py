@@ -1,0 +1,39 @@
+"""What vole is held to: each row's gate and aim, as ratios of medians within one interleaved run."""
+
+from __future__ import annotations
+
+from tests.bench.figures import Bound, Target, Unit
+
+
+def at_most(row: str, what: str, unit: Unit, gate: float, aim: float) -> Target:
+    return Target(row, what, unit, Bound("<=", gate), Bound("<=", aim))
+
+
+def at_least(row: str, what: str, unit: Unit, gate: float, aim: float) -> Target:
+    return Target(row, what, unit, Bound(">=", gate), Bound(">=", aim))
+
+
+PUSH = at_most("1", "push with auth and policy / tuned OpenSSH", "ms", 0.40, 0.20)
+PUSH_LOCAL = at_most("1b", "the same / bare local-path push", "ms", 3.0, 1.5)
+PUSH_WARM = at_most("1c", "push over a warm ControlMaster / OpenSSH's", "ms", 1.3, 0.8)
+PUSH_POLICY = at_most("1d", "push with policy hook / without", "ms", 1.15, 1.03)
+
+CLONE_BULK = at_most("2", "clone of 300 MB / OpenSSH", "s", 1.10, 0.90)
+CLONE_BULK_CPU = at_most("2", "  server CPU of it / OpenSSH", "s", 1.4, 1.05)
+PUSH_BULK = at_most("2b", "push of 300 MB / OpenSSH", "s", 1.25, 1.0)
+CLONE_MANY = at_most("2c", "clone of 50k objects / OpenSSH", "s", 0.9, 0.65)
+PUSH_MANY = at_most("2c", "push of 50k objects / OpenSSH", "s", 0.7, 0.5)
+
+RETURN_TO_STEP = at_most("6", "push return to step / Buildbot", "ms", 0.10, 0.02)
+START_TO_STEP = at_most("6b", "push start to step / Buildbot (local path)", "ms", 0.35, 0.12)
+START_TO_SOURCE = at_most("6d", "push start to step with source / Buildbot + Git step", "ms", 0.12, 0.06)
+
+IDLE = at_most("7", "memory per idle runner / OpenSSH connection", "KiB", 0.10, 0.03)
+HANDSHAKES = at_least("7b", "handshakes, 8 at a time / OpenSSH", "/s", 2, 3.5)
+HANDSHAKE_CPU = at_most("7b", "  server CPU of one / OpenSSH", "ms CPU", 0.3, 0.13)
+
+PAGE = at_least("8", "commit page uncached / cgit", "/s", 1.0, 2)
+PAGE_CACHED = at_least("8", "commit page cached / cgit with its cache", "/s", 5, 15)
+
+LOG_STREAM = at_least("9", "log stream / ssh host 'cat >> file'", "MB/s", 0.8, 1.4)
+LOG_LAG = at_most("9b", "line printed to line stored / the same over ssh", "ms", 5, 1.5)
