@@ -10,7 +10,7 @@ ONLY ?=
 N ?= 100000
 SEED ?=
 
-.PHONY: venv demo check test slow sim kill bench proofs lock wheel clean
+.PHONY: venv demo check test slow sim kill bench proofs audit lock wheel clean
 
 venv: $(STAMP)
 
@@ -41,6 +41,10 @@ bench: venv
 
 proofs: venv
 	@$(PYTHON) -m pytest -p no:randomly --proofs tests
+
+# Asks the advisory service of the package index; the floors it gave stand in tests/architecture/test_dependencies.py.
+audit: venv
+	$(VENV)/bin/pip-audit -r requirements/dev.lock --disable-pip --no-deps
 
 wheel: venv
 	$(PYTHON) -m hatchling build -t wheel

@@ -26,7 +26,7 @@ from pathlib import Path
 import httpx
 
 ROOT = Path(__file__).parents[2]
-BOUND_S = 15.0  # nothing in a story waits longer for another process
+BOUND_S = 25.0  # nothing in a story waits longer for another process
 
 _ENVIRONMENT = {
     "PATH": os.environ["PATH"],

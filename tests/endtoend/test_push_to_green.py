@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.endtoend.actors import a_ready_forge
+from tests.endtoend.actors import ROOT, a_ready_forge
 
 pytestmark = [pytest.mark.needs("git", "ssh"), pytest.mark.timeout(60)]
 
@@ -186,3 +186,16 @@ def test_a_forgotten_repository_takes_its_labels_with_it(tmp_path):
         assert "gpu" not in forge.command("queue")
         assert forge.page("/app").status == 404
         assert not ada.git("ls-remote", ada.address("app")).ok
+
+
+@pytest.mark.proves("SR-29", "SR-30")
+def test_a_runner_without_a_sandbox_says_at_its_start_what_a_step_can_reach(tmp_path):
+    with a_ready_forge(tmp_path) as (forge, _, rui):
+        runner = forge.runner(rui, "linux")
+
+        warning = next(line for line in runner.lines if "runtime local" in line)
+
+    assert all(word in warning for word in ("files", "keys", "the network"))
+    documented = (ROOT / "docs" / "security.md").read_text("utf-8")
+    assert "**Runtime `local`**" in documented
+    assert all(word in documented for word in ("the network", "own SSH key", "metadata"))
