@@ -33,7 +33,7 @@ from vole.flows.administration import Parts as AdministrationParts
 from vole.flows.leasing import Leasing, LeasingParts
 from vole.flows.push import Pushes, PushParts
 from vole.flows.recovery import Recovery
-from vole.flows.retention import Retention
+from vole.flows.retention import ArtifactRetention, Retention
 from vole.flows.upkeep import Upkeep, UpkeepParts
 from vole.git import version as git_version
 from vole.git.service import GitPrograms
@@ -226,6 +226,7 @@ class App:
 
     def _sweeps(self, ssh: SshDoor) -> list[Sweep]:
         retention = Retention(self.db, self.storage, lambda: self.config.retention.rerun_s)
+        expiry = ArtifactRetention(self.db, self.index, self.artifacts)
         return [
             Sweep("leases", self.upkeep.once, 1.0),
             Sweep("dispatch", self.leasing.look, limits.LOOK_S, topics=("jobs", "want")),
@@ -233,6 +234,7 @@ class App:
             Sweep("connections", ssh.people_changed, limits.LOOK_S, topics=("people",)),
             Sweep("pushes", self.recovery.settle_pushes, limits.LOOK_S),
             Sweep("retention", retention.once, limits.RETENTION_LOOK_S),
+            Sweep("artifacts", expiry.once, limits.RETENTION_LOOK_S),
         ]
 
 

@@ -34,13 +34,14 @@ CHANGES = [
     "_mark",
     "_restart",
     "confirm_push",
+    "expire_artifacts",
     "intend_push",
     "lease_many",
     "start",
     "sweep",
 ]
 
-AT_START = {"_restart", "sweep"}  # the server dies by itself, before anybody comes
+AT_START = {"_restart", "expire_artifacts", "sweep"}  # the server dies by itself, before anybody comes
 
 
 def _dying(forge: Forge, *words: str) -> list[str]:

@@ -90,6 +90,10 @@ class ArtifactStore:
             path.unlink(missing_ok=True)
         return len(gone)
 
+    def remove(self, repo: RepoId, sha256: str) -> None:
+        """Forget one file that nothing names any more."""
+        self._final(repo, sha256).unlink(missing_ok=True)
+
     def remove_repo(self, repo: RepoId) -> None:
         """Forget every artifact of a repository."""
         shutil.rmtree(self._root / str(repo), ignore_errors=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from vole.base import limits
@@ -74,6 +75,22 @@ def drop_repo(tx: Tx, repo: RepoId) -> None:
     for table in ("marks", "annotations", "summaries"):
         tx.run(f"DELETE FROM {table} WHERE job_id IN (SELECT id FROM jobs WHERE repo_id = :repo)", repo=repo)
     tx.run("DELETE FROM artifacts WHERE repo_id = :repo", repo=repo)
+
+
+def expire_artifacts(tx: Tx, busy: AbstractSet[RepoId]) -> list[tuple[RepoId, str]]:
+    """Forget artifacts whose days are over; the files (repository, SHA-256) that nothing names any more.
+
+    A repository in `busy` waits: a job of it may be counting on bytes that are stored already.
+    """
+    over = "FROM artifacts WHERE expires_at <= :now"
+    found = [RepoId(row["repo_id"]) for row in tx.all(f"SELECT DISTINCT repo_id {over}", now=tx.now)]
+    named: dict[tuple[RepoId, str], None] = {}
+    for repo in found:
+        if repo not in busy:
+            gone = tx.all(f"DELETE {over} AND repo_id = :repo RETURNING sha256", now=tx.now, repo=repo)
+            named |= dict.fromkeys((repo, row["sha256"]) for row in gone)
+    still = "SELECT 1 FROM artifacts WHERE repo_id = :repo AND sha256 = :sha256 LIMIT 1"
+    return [(repo, sha256) for repo, sha256 in named if tx.one(still, repo=repo, sha256=sha256) is None]
 
 
 def _add_artifacts(

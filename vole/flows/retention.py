@@ -1,19 +1,23 @@
-"""Letting go of what was kept long enough: for now the commits of runs that nobody can run again. Holds no rule."""
+"""Letting go of what was kept long enough: commits of runs that nobody can run again, artifacts. Holds no rule."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from vole.base import log
 from vole.base.clock import seconds
 from vole.base.errors import NotFound
-from vole.base.ids import CommitId
+from vole.base.ids import CommitId, RepoId
+from vole.evidence import ledger as evidence
+from vole.evidence.artifacts import ArtifactStore
 from vole.git import storage as git
 from vole.git.storage import Storage
 from vole.jobs import reads as jobs
+from vole.jobs.index import QueueIndex
 from vole.repos import reads as hosted
 from vole.repos.model import Repo
-from vole.store.database import Database, View
+from vole.store.database import Database, Tx, View
 
 _log = log.get("vole.retention")
 
@@ -48,6 +52,28 @@ class Retention:
 
     async def _needed(self, repo: Repo) -> frozenset[CommitId]:
         return await self._db.read(_needed, repo, self._rerun_s())
+
+
+class ArtifactRetention:
+    """Artifacts go when the days that their workflow gave them are over."""
+
+    def __init__(self, db: Database, index: QueueIndex, artifacts: ArtifactStore) -> None:
+        self._db = db
+        self._index = index
+        self._artifacts = artifacts
+
+    async def once(self) -> None:
+        """Forget what is over, then remove the files. Dying in between leaves files that nothing names."""
+        gone = await self._db.write(expire_artifacts, self._index)
+        for repo, sha256 in gone:
+            await asyncio.to_thread(self._artifacts.remove, repo, sha256)
+        if gone:
+            _log.info("artifacts expired", count=len(gone))
+
+
+def expire_artifacts(tx: Tx, index: QueueIndex) -> list[tuple[RepoId, str]]:
+    """The change; repositories with a job at work wait."""
+    return evidence.expire_artifacts(tx, {held.repo for held in index.held.values()})
 
 
 async def _needed(view: View, repo: Repo, rerun_s: float) -> frozenset[CommitId]:

@@ -270,6 +270,7 @@ CREATE TABLE artifacts (
   PRIMARY KEY (job_id, epoch, name, path)
 ) STRICT;
 CREATE INDEX artifacts_by_run ON artifacts (run_id);
+CREATE INDEX artifacts_expiring ON artifacts (expires_at) WHERE expires_at IS NOT NULL;
 
 CREATE TABLE annotations (
   job_id INTEGER NOT NULL,
