@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -219,7 +220,7 @@ async def _succeeded(process: asyncio.subprocess.Process, what: str) -> None:
 async def _end(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
-            process.kill()
+            os.kill(process.pid, signal.SIGKILL)  # asyncio's own kill may reap the child behind its watcher's back
         await process.wait()
 
 
