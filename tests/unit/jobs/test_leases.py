@@ -159,6 +159,15 @@ def test_outputs_over_the_bound_are_refused_by_its_name(queue):
         queue.finish(job, "a", outputs={"x": "y" * limits.OUTPUT_BYTES_MAX})
 
 
+def test_outputs_are_counted_as_the_job_wrote_them_not_as_they_are_stored(queue):
+    queue.job()
+    job = queue.run("a")
+
+    queue.finish(job, "a", outputs={"x": "\n" * (limits.OUTPUT_BYTES_MAX - 1)})
+
+    assert queue.state(job.lease.job)[0] == "finished"
+
+
 @pytest.mark.proves("I-18")
 def test_a_lease_that_is_not_started_in_its_window_goes_back_uncounted(queue):
     job_id = queue.job()

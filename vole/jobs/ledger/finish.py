@@ -51,11 +51,11 @@ def finish(
         if repeat is None:
             raise
         return Accepted(repeat, Touched(), None)
+    # Counted as the harness counts them: escapes of the stored form are not the job's.
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in result.outputs.items())
+    if size > limits.OUTPUT_BYTES_MAX:
+        raise Exhausted(f"outputs of {size} bytes; at most {limits.OUTPUT_BYTES_MAX} (OUTPUT_BYTES_MAX)")
     outputs = json.dumps(result.outputs, separators=(",", ":"), ensure_ascii=False)
-    if len(outputs.encode()) > limits.OUTPUT_BYTES_MAX:
-        raise Exhausted(
-            f"outputs of {len(outputs.encode())} bytes; at most {limits.OUTPUT_BYTES_MAX} (OUTPUT_BYTES_MAX)"
-        )
     job = start_unsaid(tx, index, job, held, times_of(policy))
     _end(tx, job, result, digest, stored)
     _conclude(tx, index, job, result, outputs)
