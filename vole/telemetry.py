@@ -19,7 +19,7 @@ from vole.base.escape import visible
 
 # A field of such a name would be a secret; the value is dropped whoever wrote the call.
 SECRET_FIELDS = frozenset({"token", "secret", "password", "cookie", "authorization", "private_key", "link"})
-_LIBRARIES = ("asyncio", "asyncssh", "uvicorn", "aiosqlite", "multipart", "python_multipart")
+_LIBRARIES = ("asyncio", "asyncssh", "uvicorn", "multipart", "python_multipart")
 
 
 def set_up(stream: TextIO = sys.stderr, *, level: int = logging.INFO) -> None:

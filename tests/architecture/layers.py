@@ -42,7 +42,6 @@ AWAY: dict[str, list[str]] = {
 # Each library's one home.
 HOMES: dict[str, list[str]] = {
     "sqlite3": ["vole.store"],
-    "aiosqlite": ["vole.store"],
     "pygit2": ["vole.git"],
     "asyncssh": ["vole.ssh", "vole_runner.link"],
     "starlette": ["vole.web", "vole.nodewire"],

@@ -14,7 +14,9 @@ from tests.architecture import layers
 
 PROJECT = tomllib.loads((layers.ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 RUNTIME = [Requirement(line) for line in PROJECT["dependencies"]]
-LOCK = dict(re.findall(r"^([a-z0-9_.-]+)==(\S+)", (layers.ROOT / "requirements/dev.lock").read_text("utf-8"), re.MULTILINE))
+LOCK = dict(
+    re.findall(r"^([a-z0-9_.-]+)==(\S+)", (layers.ROOT / "requirements/dev.lock").read_text("utf-8"), re.MULTILINE)
+)
 
 # The first version that no published advisory names. A new advisory is a new line here, seen red first.
 SAFE = {
@@ -59,7 +61,9 @@ def test_every_pin_of_the_lock_has_a_hash_and_no_address():
 def test_a_dependency_has_a_reason(requirement):
     reasons = (layers.ROOT / "docs/decisions/0002-what-we-lean-on.md").read_text("utf-8")
 
-    assert re.search(rf"\| [^|]*\b{re.escape(requirement.name)}\b", reasons), f"{requirement.name} has no reason in 0002"
+    assert re.search(rf"\| [^|]*\b{re.escape(requirement.name)}\b", reasons), (
+        f"{requirement.name} has no reason in 0002"
+    )
 
 
 @pytest.mark.proves("SR-57")

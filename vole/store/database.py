@@ -1,7 +1,8 @@
 """Changes and reads. `await db.write(change, …)` runs `change(tx, …)` whole in one transaction on one thread.
 
 Changes waiting at the same moment share one commit, each in a savepoint, each answered only after the commit is
-durable. Every change has a name, its function, which is what fault tests die at.
+durable. Every change has a name, its function, which is what fault tests die at. A read runs whole on one of a few
+threads: one hop, however many statements it has.
 """
 
 from __future__ import annotations
@@ -10,14 +11,12 @@ import asyncio
 import queue
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
-
-import aiosqlite
 
 from vole.base.clock import Clock, Moment
 from vole.base.entropy import Entropy
@@ -29,8 +28,8 @@ T = TypeVar("T")
 Row = sqlite3.Row
 
 GROUP_MAX = 256  # changes in one commit
-READERS = 4
-READ_WAIT_S = 10.0  # a read waits at most this long for a connection
+READERS = 4  # threads, each read has one to itself
+READ_WAIT_S = 10.0  # a read waits at most this long for its turn
 _PRAGMAS = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
 
 
@@ -86,19 +85,19 @@ class Tx:
 
 @dataclass(frozen=True)
 class View:
-    """One read transaction: every query of it sees one snapshot."""
+    """One read transaction: every query of it sees one snapshot. A read awaits these two and nothing else."""
 
-    connection: aiosqlite.Connection
+    connection: sqlite3.Connection
     now: Moment
 
     async def one(self, sql: str, /, **values: Any) -> Row | None:
         """The first row, or None."""
-        async with self.connection.execute(sql, values) as cursor:
-            return await cursor.fetchone()
+        row: Row | None = self.connection.execute(sql, values).fetchone()
+        return row
 
     async def all(self, sql: str, /, **values: Any) -> list[Row]:
         """Every row."""
-        return list(await self.connection.execute_fetchall(sql, values))
+        return self.connection.execute(sql, values).fetchall()
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,8 @@ class Database:
         self._clock = clock
         self._entropy = entropy
         self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
-        self._readers: asyncio.Queue[aiosqlite.Connection] = asyncio.Queue()
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
+        self._idle: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()  # of readers, as many as threads
         self._thread = threading.Thread(target=self._write_all, name="store-writer", daemon=True)
         self._opened: Future[None] = Future()
         self._closed = False
@@ -129,7 +129,7 @@ class Database:
         database._thread.start()
         await asyncio.wrap_future(database._opened)
         for _ in range(READERS):
-            database._readers.put_nowait(await _reader(path))
+            database._idle.put(_open_reader(path))
         return database
 
     async def write(self, change: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -143,43 +143,44 @@ class Database:
         return result
 
     async def read(
-        self, query: Callable[Concatenate[View, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+        self, query: Callable[Concatenate[View, P], Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """What `query(view, …)` returns, from one snapshot."""
-        async with self._reading() as view:
-            return await query(view, *args, **kwargs)
+        """What `query(view, …)` returns, from one snapshot. It runs on a thread of its own, to its end."""
+        if self._closed:
+            raise Unavailable("the store is closed: the server is stopping")
+        job = self._readers.submit(self._read, lambda view: query(view, *args, **kwargs), query.__qualname__)
+        reading = asyncio.wrap_future(job)
+        try:
+            await asyncio.wait((reading,), timeout=READ_WAIT_S)
+            if job.cancel():  # it has not begun
+                raise Unavailable("every reader of the store is busy")
+            return await reading
+        finally:
+            reading.cancel()
 
     async def probe(self) -> None:
         """Raises Unavailable when no change can be made just now: the writer answers and has the write lock."""
         await self.write(_nothing)
 
     async def close(self) -> None:
-        """Answer what waits, then close. Later writes raise Unavailable."""
+        """Answer what waits, then close. Later writes and reads raise Unavailable."""
         if self._closed:
             return
         self._closed = True
         self._waiting.put(None)
         await asyncio.to_thread(self._thread.join)
-        while not self._readers.empty():
-            await self._readers.get_nowait().close()
+        await asyncio.to_thread(self._readers.shutdown)
+        while not self._idle.empty():
+            self._idle.get_nowait().close()
 
-    @asynccontextmanager
-    async def _reading(self) -> AsyncIterator[View]:
+    def _read(self, query: Callable[[View], Coroutine[Any, Any, T]], name: str) -> T:
+        connection = self._idle.get_nowait()
         try:
-            async with asyncio.timeout(READ_WAIT_S):
-                connection = await self._readers.get()
-        except TimeoutError:
-            raise Unavailable("every reader of the store is busy") from None
-        try:
-            await connection.execute("BEGIN")
-            yield View(connection, self._clock.now())
+            connection.execute("BEGIN")
+            return _driven(query(View(connection, self._clock.now())), name)
         finally:
-            # A caller may be cancelled again at each of its waits; its connection must come back all the same.
-            await asyncio.shield(self._put_back(connection))
-
-    async def _put_back(self, connection: aiosqlite.Connection) -> None:
-        await connection.rollback()
-        self._readers.put_nowait(connection)
+            connection.rollback()
+            self._idle.put(connection)
 
     def _write_all(self) -> None:
         try:
@@ -265,10 +266,25 @@ def open_writer(path: Path | Literal[":memory:"]) -> sqlite3.Connection:
     return connection
 
 
-async def _reader(path: Path) -> aiosqlite.Connection:
-    connection = await aiosqlite.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
+def _open_reader(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
+    )
     connection.row_factory = sqlite3.Row
+    connection.execute("PRAGMA query_only = 1")
     return connection
+
+
+def _driven(reading: Coroutine[Any, Any, T], name: str) -> T:
+    """What the read called `name` returns; its statements run as it awaits them."""
+    try:
+        reading.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        reading.close()
+    raise AssertionError(f"the read {name} awaited something other than its view")
 
 
 def _as_unavailable(error: BaseException) -> BaseException:

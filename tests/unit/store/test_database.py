@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -15,7 +16,7 @@ from tests.aio import run
 from vole.base.clock import ManualClock
 from vole.base.entropy import SeededEntropy
 from vole.base.errors import Conflict, Denied, Invalid, Unavailable
-from vole.store import migrate
+from vole.store import database, migrate
 from vole.store.database import READERS, Database, Tx, View, open_writer
 from vole.store.lock import StateLock
 
@@ -220,26 +221,120 @@ def test_ids_of_changes_only_grow():
     assert ids == sorted(set(ids))
 
 
-def test_a_reader_that_is_cancelled_at_every_wait_comes_back(tmp_path):
-    async def slow(view, began):
-        began.set()
-        while True:
-            await view.all("SELECT 1")
+async def _one(view: View) -> int:
+    return (await view.one("SELECT 1"))[0]
+
+
+async def _counted_twice(view: View, began: threading.Event, go_on: threading.Event) -> tuple[list[str], list[str]]:
+    first = await _labels(view)
+    began.set()
+    assert go_on.wait(10)
+    return first, await _labels(view)
+
+
+def test_every_statement_of_a_read_sees_one_snapshot(tmp_path):
+    began, go_on = threading.Event(), threading.Event()
 
     async def story():
-        database = await Database.open(tmp_path / "vole.db", ManualClock(), SeededEntropy())
+        db = await _open(tmp_path)
+        await db.write(_declare, "before")
+        reading = asyncio.ensure_future(db.read(_counted_twice, began, go_on))
+        await asyncio.to_thread(began.wait, 10)
+        await db.write(_declare, "meanwhile")
+        go_on.set()
+        found = await reading
+        await db.close()
+        return found
+
+    assert run(story()) == (["before"], ["before"])
+
+
+def test_a_reader_that_is_cancelled_at_every_wait_comes_back(tmp_path):
+    async def story():
+        database = await _open(tmp_path)
         for _ in range(2 * READERS):
-            began = asyncio.Event()
-            reading = asyncio.ensure_future(database.read(slow, began))
-            await began.wait()
+            began, go_on = threading.Event(), threading.Event()
+            reading = asyncio.ensure_future(database.read(_counted_twice, began, go_on))
+            await asyncio.to_thread(began.wait, 10)
             while not reading.done():  # as a cancel scope does, again and again until the task has ended
                 reading.cancel()
                 await asyncio.sleep(0)
-        found = [await database.read(one) for _ in range(READERS)]
+            go_on.set()
+        found = [await database.read(_one) for _ in range(READERS)]
         await database.close()
         return found
 
-    async def one(view):
-        return (await view.one("SELECT 1"))[0]
-
     assert run(story()) == [1] * READERS
+
+
+def test_a_read_that_raises_gives_its_connection_back(tmp_path):
+    async def refuse(view: View) -> None:
+        await _labels(view)
+        raise Denied("no")
+
+    async def story():
+        db = await _open(tmp_path)
+        for _ in range(2 * READERS):
+            with pytest.raises(Denied):
+                await db.read(refuse)
+        await db.write(_declare, "linux")
+        found = await db.read(_labels)
+        await db.close()
+        return found
+
+    assert run(story()) == ["linux"]
+
+
+def test_a_read_that_awaits_something_else_is_named(tmp_path):
+    async def dawdle(_: View) -> None:
+        await asyncio.sleep(0)
+
+    async def story():
+        db = await _open(tmp_path)
+        try:
+            await db.read(dawdle)
+        finally:
+            await db.close()
+
+    with pytest.raises(AssertionError, match="dawdle awaited something other than its view"):
+        run(story())
+
+
+def test_a_read_that_gets_no_turn_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "READ_WAIT_S", 0.05)
+    go_on = threading.Event()
+
+    async def story():
+        db = await _open(tmp_path)
+        began = [threading.Event() for _ in range(READERS)]
+        busy = [asyncio.ensure_future(db.read(_counted_twice, one, go_on)) for one in began]
+        for one in began:
+            await asyncio.to_thread(one.wait, 10)
+        with pytest.raises(Unavailable, match="busy"):
+            await db.read(_one)
+        go_on.set()
+        await asyncio.gather(*busy)
+        found = await db.read(_one)
+        await db.close()
+        return found
+
+    assert run(story()) == 1
+
+
+def test_close_waits_for_reads(tmp_path):
+    began, go_on = threading.Event(), threading.Event()
+
+    async def story():
+        db = await _open(tmp_path)
+        reading = asyncio.ensure_future(db.read(_counted_twice, began, go_on))
+        await asyncio.to_thread(began.wait, 10)
+        closing = asyncio.ensure_future(db.close())
+        await asyncio.sleep(0)
+        with pytest.raises(Unavailable, match="closed"):
+            await db.read(_one)
+        closed_early, _ = await asyncio.wait((closing,), timeout=0.2)
+        go_on.set()
+        await closing
+        return closed_early, await reading
+
+    assert run(story()) == (set(), ([], []))

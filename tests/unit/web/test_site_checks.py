@@ -12,6 +12,7 @@ from vole.base.ids import RESERVED_SEGMENTS, RepoName
 from vole.people import ledger as people
 from vole.people import reads as people_reads
 from vole.repos import ledger as repos
+from vole.store.database import READERS
 from vole.web import refusals
 from vole.web.routes import LATER, ROUTES
 
@@ -106,10 +107,9 @@ def test_the_same_statements_run_for_a_private_repository_and_for_a_missing_one(
             counts = []
             for name in ("secret", "missing"):
                 said = []
-                connections = [await site.db._readers.get() for _ in range(site.db._readers.qsize())]
-                for connection in connections:
-                    await connection.set_trace_callback(said.append)
-                    site.db._readers.put_nowait(connection)
+                for connection in [site.db._idle.get_nowait() for _ in range(READERS)]:
+                    connection.set_trace_callback(said.append)
+                    site.db._idle.put(connection)
                 await site.get(f"/{name}/runs/1")
                 counts.append([re.sub(r"'\w+'|[0-9]+", "?", line) for line in said])
             return counts

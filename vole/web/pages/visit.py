@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -71,7 +71,7 @@ class Visit:
         return Response(body, status, media_type="text/html; charset=utf-8")
 
     async def read(
-        self, query: Callable[Concatenate[View, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+        self, query: Callable[Concatenate[View, P], Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """What `query(view, …)` returns, from one snapshot."""
         return await self.house.parts.db.read(query, *args, **kwargs)
