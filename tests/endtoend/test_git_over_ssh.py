@@ -10,6 +10,7 @@ from dulwich import porcelain
 
 from tests.aio import run
 from tests.endtoend.git_server import CI, forge, said
+from vole.base import limits
 
 BROKEN = CI.replace("steps", "stpes").replace("linux", "Linux")
 TAGS_ONLY = "on: {push: {tags: ['v*']}}\n" + CI.partition("\n")[2]
@@ -112,6 +113,51 @@ def test_pushing_the_same_again_starts_nothing(tmp_path):
 
             assert again.status == 0
             assert len(await runs(at)) == 1
+
+    run(story())
+
+
+@pytest.mark.proves("I-27")
+def test_a_push_that_leaves_the_workflows_as_they_were_asks_no_child_and_starts_its_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "OFFLOAD_QUEUE_S", 0.5)
+
+    async def story():
+        async with forge(tmp_path) as at:
+            ada, work = await pushed_app(at)
+            await at.push(ada, work, "app")
+            offload = at.pushes._parts.offload
+            children = [await offload._free.get() for _ in range(limits.OFFLOAD_CHILDREN)]
+            await at.commit(work, {"readme": "other words\n"})
+
+            again = await at.push(ada, work, "app")
+
+            assert again.status == 0, again.err
+            assert [row[2] for row in await runs(at)][1:] == [await at.head(work)]
+            await at.commit(work, {".vole/workflows/ci.yml": CI + "# changed\n"})
+            assert (await at.push(ada, work, "app")).status == 1
+            for child in children:
+                offload._free.put_nowait(child)
+            assert (await at.push(ada, work, "app")).status == 0
+
+    run(story())
+
+
+@pytest.mark.proves("I-28")
+def test_many_loose_refs_are_packed_by_the_push_that_makes_them_and_hold_what_they_held(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "LOOSE_REFS_MAX", 3)
+
+    async def story():
+        async with forge(tmp_path) as at:
+            ada, work = await pushed_app(at)
+            loose = []
+            for number in range(3):
+                await at.commit(work, {"readme": f"{number}\n"})
+                assert (await at.push(ada, work, "app")).status == 0
+                loose.append(sum(path.is_file() for path in (at.bare("app") / "refs").rglob("*")))
+
+            assert loose == [2, 3, 0]
+            held = [name for name in await at.refs("app") if name.startswith("refs/vole/keep/")]
+            assert sorted(held) == sorted(f"refs/vole/keep/{row[2]}" for row in await runs(at))
 
     run(story())
 

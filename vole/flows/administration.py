@@ -136,7 +136,8 @@ class Administration:
 
     async def default_branch(self, name: RepoName) -> RefName:
         """The branch that a clone checks out. Raises NotFound."""
-        return await self._parts.storage.run(git.default_branch, self._parts.storage.path(name))
+        path = self._parts.storage.path(name)
+        return await self._parts.storage.run(lambda: git.default_branch(git.open_repository(path)))
 
     async def set_default_branch(self, name: RepoName, branch: RefName) -> None:
         """Raises NotFound for a repository or a branch that is not there."""

@@ -31,12 +31,11 @@ class Retention:
         self._rerun_s = rerun_s
 
     async def once(self) -> None:
-        """Drop the refs that hold commits for runs which are over for longer than that; pack those that stay."""
+        """Drop the refs that hold commits for runs which are over for longer than that."""
         for repo in await self._db.read(hosted.repos):
             try:
                 if self._rerun_s():
                     await self._let_go(repo)
-                await self._storage.run(git.pack_refs, self._storage.path(repo.name))
             except NotFound:
                 continue  # removed meanwhile, and its refs with it
 
@@ -46,7 +45,8 @@ class Retention:
         gone = held - await self._needed(repo)
         await self._storage.run(git.let_go, path, gone)
         # A push of one of them may have been meant in between: what it needs is held again.
-        await self._storage.run(git.keep, path, gone & await self._needed(repo))
+        needed = gone & await self._needed(repo)
+        await self._storage.run(lambda: git.keep(git.open_repository(path), needed))
         if gone:
             _log.info("commits let go", repo=repo.name, count=len(gone))
 

@@ -102,7 +102,7 @@ TABLE: tuple[Command, ...] = (
     Command("repo create NAME [--public] [--description TEXT]", "Make a repository; private unless said.", admin=True),
     Command("repo list [--json]", "The repositories you may read."),
     Command(
-        "repo settings NAME [--public] [--private] [--description TEXT] [--branch NAME] [--json]",
+        "repo settings NAME [--public] [--private] [--description TEXT] [--default-branch BRANCH] [--json]",
         "Show or change.",
         admin=True,
     ),

@@ -51,7 +51,7 @@ class House:
         subprocess.run(["git", "-C", path, "hash-object", "-wt", "tree", "/dev/null"], check=True, capture_output=True)
         made = subprocess.run(["git", "-C", path, *identity, *words], check=True, capture_output=True, text=True)
         commit = CommitId(made.stdout.strip())
-        git.keep(path, [commit])
+        git.keep(git.open_repository(path), [commit])
         return commit
 
     async def runs(self, plan: RunPlan) -> None:

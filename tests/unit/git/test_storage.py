@@ -36,7 +36,7 @@ def test_a_new_repository_is_bare_and_empty_and_has_no_hooks(store):
     path = store.create(APP)
 
     assert pygit2.Repository(str(path)).is_bare
-    assert storage.default_branch(path) == MAIN
+    assert storage.default_branch(storage.open_repository(path)) == MAIN
     assert not (path / "hooks").exists()
     assert storage.pushed_refs(path) == {}
     with pytest.raises(Conflict):
@@ -83,15 +83,15 @@ def test_targets_of_refs_are_told_and_missing_ones_are_none(store):
     path = store.create(APP)
     tip = a_commit(path, MAIN)
 
-    assert storage.ref_targets(path, [MAIN, TOPIC]) == {MAIN: tip, TOPIC: None}
+    assert storage.ref_targets(storage.open_repository(path), [MAIN, TOPIC]) == {MAIN: tip, TOPIC: None}
 
 
 @pytest.mark.proves("I-28")
 def test_a_kept_commit_survives_gc_without_a_branch(store):
     path = store.create(APP)
     tip = a_commit(path, TOPIC)
-    storage.keep(path, [tip])
-    storage.keep(path, [tip])
+    storage.keep(storage.open_repository(path), [tip])
+    storage.keep(storage.open_repository(path), [tip])
     pygit2.Repository(str(path)).references.delete(TOPIC)
 
     subprocess.run(["git", "gc", "-q", "--prune=now"], cwd=path, check=True, env={"PATH": os.environ["PATH"]})
@@ -102,13 +102,13 @@ def test_a_kept_commit_survives_gc_without_a_branch(store):
 
 def test_a_head_without_a_branch_adopts_the_first_pushed_and_only_then(store):
     path = store.create(APP)
-    assert storage.adopt_default_branch(path, []) is None
+    assert storage.adopt_default_branch(storage.open_repository(path), []) is None
     a_commit(path, TOPIC)
 
-    assert storage.adopt_default_branch(path, [TOPIC, MAIN]) == TOPIC
+    assert storage.adopt_default_branch(storage.open_repository(path), [TOPIC, MAIN]) == TOPIC
     a_commit(path, MAIN)
-    assert storage.adopt_default_branch(path, [MAIN]) is None
-    assert storage.default_branch(path) == TOPIC
+    assert storage.adopt_default_branch(storage.open_repository(path), [MAIN]) is None
+    assert storage.default_branch(storage.open_repository(path)) == TOPIC
 
 
 def test_the_default_branch_is_set_to_one_that_exists(store):
@@ -119,20 +119,49 @@ def test_the_default_branch_is_set_to_one_that_exists(store):
     with pytest.raises(NotFound):
         storage.set_default_branch(path, MAIN)
 
-    assert storage.default_branch(path) == TOPIC
+    assert storage.default_branch(storage.open_repository(path)) == TOPIC
 
 
 def test_many_held_commits_are_packed_and_stay_held(store, monkeypatch):
-    monkeypatch.setattr(limits, "LOOSE_KEEPS_MAX", 2)
+    monkeypatch.setattr(limits, "LOOSE_REFS_MAX", 2)
     path = store.create(APP)
     tips = [a_commit(path, None, files=[("a", str(number).encode())]) for number in range(3)]
-    storage.keep(path, tips[:2])
-    assert not storage.pack_refs(path)
-    storage.keep(path, tips)
+    storage.keep(storage.open_repository(path), tips[:2])
+    assert not storage.pack_refs(storage.open_repository(path))
+    storage.keep(storage.open_repository(path), tips)
 
-    assert storage.pack_refs(path)
+    assert storage.pack_refs(storage.open_repository(path))
 
     assert list((path / "refs/vole/keep").glob("*")) == []
     assert storage.held_commits(path) == set(tips)
     storage.let_go(path, tips[:1])
     assert storage.held_commits(path) == set(tips[1:])
+
+
+@pytest.mark.proves("I-28")
+def test_a_commit_is_held_again_although_its_ref_is_packed_or_was_half_written(store, monkeypatch):
+    monkeypatch.setattr(limits, "LOOSE_REFS_MAX", 0)
+    path = store.create(APP)
+    tip = a_commit(path, None)
+    storage.keep(storage.open_repository(path), [tip])
+    assert storage.pack_refs(storage.open_repository(path))
+    (path / storage.KEEP).mkdir(parents=True, exist_ok=True)
+    (path / storage.KEEP / f"{tip}.lock").write_text("left by a crash")
+
+    storage.keep(storage.open_repository(path), [tip])
+
+    shown = subprocess.run(["git", "for-each-ref"], cwd=path, check=True, capture_output=True, text=True)
+    assert shown.stdout == f"{tip} commit\trefs/vole/keep/{tip}\n"
+    assert list(path.rglob("*.lock")) == []
+
+
+def test_a_ref_that_is_locked_just_now_does_not_fail_the_packing(store, monkeypatch):
+    monkeypatch.setattr(limits, "LOOSE_REFS_MAX", 0)
+    path = store.create(APP)
+    a_commit(path, MAIN)
+    (path / "packed-refs.lock").touch()
+
+    assert not storage.pack_refs(storage.open_repository(path))
+
+    (path / "packed-refs.lock").unlink()
+    assert storage.pack_refs(storage.open_repository(path))

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pygit2
 import pytest
 
 from tests.aio import run
@@ -326,7 +327,13 @@ def test_settings_of_a_repository_are_shown_and_changed(tmp_path: Path) -> None:
         assert (changed["public"], changed["description"], changed["default branch"]) == (False, "two words", "main")
         assert changed["page"] == "https://forge.example/open"
         assert (await house.says(OPERATOR, "repo settings open --public --private")).status == 2
-        assert (await house.says(OPERATOR, "repo settings open --branch absent")).status == 1
+        assert (await house.says(OPERATOR, "repo settings open --default-branch absent")).status == 1
+        bare = pygit2.Repository(str(house.app.storage.path(RepoName("open"))))
+        who, tree = pygit2.Signature("Ada", "ada@example.org"), bare.TreeBuilder().write()
+        bare.create_commit("refs/heads/topic", who, who, "m", tree, [])
+        settled = await house.says(OPERATOR, "repo settings open --default-branch topic --json")
+        assert json.loads(settled.out)["default branch"] == "topic"
+        assert bare.lookup_reference("HEAD").target == "refs/heads/topic"
         assert (await house.says(OPERATOR, "repo settings open --description 'a\nb'")).status == 2
 
     story(tmp_path, told)

@@ -1,12 +1,12 @@
 """What a push would mean: its tips, the runs they start as pinned documents, and what to say. Writes nothing.
 
-`look` and `plan` block on git: they run in a thread, one after the other.
+`glance`, `look` and `plan` block on git: they run in a thread, one after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -60,6 +60,7 @@ class OpenGit:
     repo: Repo
     path: Path
     level: Level
+    known_labels: frozenset[str]  # when it was opened
     options: PushOptions = field(default_factory=PushOptions)
     locked: asyncio.Lock | None = None
     meant: Meant | None = None
@@ -83,6 +84,11 @@ class Sight:
     candidates: list[Candidate]
     lines: list[str]
 
+    @property
+    def tips(self) -> tuple[Tip, ...]:
+        """Those with workflow files, each once."""
+        return tuple({one.tip.commit: one.tip for one in self.candidates if one.tip.files}.values())
+
 
 @dataclass
 class Planned:
@@ -91,6 +97,20 @@ class Planned:
     documents: list[RunDocument] = field(default_factory=list)
     held: dict[RefName, CommitId] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
+
+
+def glance(
+    push: OpenGit, question: Question, recalled: Callable[[Tip, frozenset[str]], Checked | None]
+) -> tuple[Sight, Mapping[CommitId, Checked], Planned | None]:
+    """`look`, and `plan` too when every verdict is `recalled`: in one turn of a thread, as most pushes are."""
+    sight = look(push, question)
+    verdicts: dict[CommitId, Checked] = {}
+    for tip in sight.tips:
+        verdict = recalled(tip, push.known_labels)
+        if verdict is None:
+            return sight, {}, None
+        verdicts[tip.commit] = verdict
+    return sight, verdicts, plan(push, sight, verdicts)
 
 
 def look(push: OpenGit, question: Question) -> Sight:
@@ -185,8 +205,9 @@ def _event(push: OpenGit, candidate: Candidate) -> EventFacts:
 
 
 def _changed(quarantine: Quarantine, push: OpenGit, candidate: Candidate) -> ChangedPaths:
-    default = git.default_branch(push.path)
-    tip = git.ref_targets(push.path, [default])[default]
+    repository = git.open_repository(push.path)
+    default = git.default_branch(repository)
+    tip = git.ref_targets(repository, [default])[default]
     changes = quarantine.changes(candidate.update.old, candidate.tip.commit, tip)
     if changes.base is not None and changes.base == candidate.update.old:
         return ChangedPaths(changes.paths)
@@ -195,7 +216,7 @@ def _changed(quarantine: Quarantine, push: OpenGit, candidate: Candidate) -> Cha
 
 
 def _deletion_lines(push: OpenGit, update: RefUpdate) -> list[str]:
-    if update.ref != git.default_branch(push.path):
+    if update.ref != git.default_branch(git.open_repository(push.path)):
         return []
     settings = f"ssh git@HOST repo settings {push.repo.name} --default-branch OTHER"
     return [f"{update.ref.short} is the default branch: name another one first: {settings}"]

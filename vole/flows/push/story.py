@@ -8,7 +8,7 @@ proof. What dies in between is settled by `settle_left`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +16,12 @@ from vole.base import limits
 from vole.base.bell import Bells
 from vole.base.errors import Denied, Exhausted, Invalid, NotFound, Unavailable
 from vole.base.escape import visible
-from vole.base.ids import CommitId, PushId, RefName, RepoId, RepoName, RunId
+from vole.base.ids import PushId, RefName, RepoId, RepoName, RunId
 from vole.base.offload import Offload
 from vole.flows.push import planning
 from vole.flows.push.planning import Meant, OpenGit, Planned, StartedRun
+from vole.flows.push.verdicts import Verdicts
 from vole.git import storage as git
-from vole.git.quarantine import Tip
 from vole.git.storage import Storage
 from vole.jobs import ledger as jobs
 from vole.jobs import reads as queue
@@ -33,11 +33,10 @@ from vole.repos import ledger as repos
 from vole.repos import reads as hosted
 from vole.repos.model import Intent, OpenIntent, Repo
 from vole.runners import reads as runners
-from vole.store.database import Database, Tx
+from vole.store.database import Database, Tx, View
 from vole.wire.hook import Question, RefUpdate
 from vole.wire.plan import RunPlan
-from vole.workflows import checks, triggers
-from vole.workflows.model import Checked, WorkflowFile
+from vole.workflows import triggers
 
 INTERNAL = "refs/vole/"
 
@@ -60,11 +59,12 @@ class Pushes:
 
     def __init__(self, parts: PushParts) -> None:
         self._parts = parts
+        self._verdicts = Verdicts(parts.offload)
         self._locks: dict[RepoId, asyncio.Lock] = {}
 
     async def open(self, person: Person, name: str, level: Level) -> OpenGit:
         """The repository `name` for `person`. Raises NotFound, in one shape for missing and private; Denied."""
-        repo = await self._parts.db.read(hosted.repo_named, RepoName(name))
+        repo, known_labels = await self._parts.db.read(_opening, RepoName(name))
         if repo is None or not may(person, "read", repo):
             raise NotFound(
                 f"there is no repository {visible(name, 80)!r} that you may read; nothing was created",
@@ -72,7 +72,7 @@ class Pushes:
             )
         if not may(person, level, repo):
             raise Denied(f"you may not {level} {name!r}", next_step="an admin gives rights: grant USER REPO write")
-        return OpenGit(person, repo, self._parts.storage.path(repo.name), level)
+        return OpenGit(person, repo, self._parts.storage.path(repo.name), level, known_labels)
 
     async def check(self, push: OpenGit, question: Question, *, atomic_with: Collection[bytes] = ()) -> list[str]:
         """Judge a push and write down what it means; the lines to show. `atomic_with`: the refs of an atomic push.
@@ -132,26 +132,16 @@ class Pushes:
             lock.release()
 
     async def _planned(self, push: OpenGit, question: Question) -> Planned:
-        look = self._parts.storage.run
-        sight = await look(planning.look, push, question)
-        tips = {candidate.tip.commit: candidate.tip for candidate in sight.candidates}
-        verdicts = await self._verdicts(tips.values())
-        if problems := next((verdict.lines for verdict in verdicts.values() if verdict.problems), None):
-            raise Invalid("nothing was pushed: the workflows above have problems", problems=problems)
-        planned = await look(planning.plan, push, sight, verdicts)
+        run = self._parts.storage.run
+        sight, verdicts, planned = await run(planning.glance, push, question, self._verdicts.recalled)
+        if planned is None:
+            verdicts = {tip.commit: await self._verdicts.of(tip, push.known_labels) for tip in sight.tips}
+            if problems := next((verdict.lines for verdict in verdicts.values() if verdict.problems), None):
+                raise Invalid("nothing was pushed: the workflows above have problems", problems=problems)
+            planned = await run(planning.plan, push, sight, verdicts)
         notices = [notice for verdict in verdicts.values() for notice in verdict.notices]
         planned.lines = list(dict.fromkeys([*push.options.notices, *sight.lines, *notices, *planned.lines]))
         return planned
-
-    async def _verdicts(self, tips: Iterable[Tip]) -> dict[CommitId, Checked]:
-        """By commit, of the tips that have workflow files."""
-        with_files = [tip for tip in tips if tip.files]
-        known = await self._parts.db.read(runners.known_labels) if with_files else frozenset()
-        return {tip.commit: await self._checked(tip, known) for tip in with_files}
-
-    async def _checked(self, tip: Tip, known: frozenset[str]) -> Checked:
-        files = tuple(WorkflowFile(found.path, found.blob, found.content, found.mode) for found in tip.files)
-        return await checks.check(self._parts.offload, files, known)
 
     async def _mean(
         self, push: OpenGit, options: tuple[str, ...], updates: tuple[RefUpdate, ...], planned: Planned
@@ -186,6 +176,10 @@ class Pushes:
         return [] if started.run.skipped else await self._parts.prospects(started.run.id)
 
 
+async def _opening(view: View, name: RepoName) -> tuple[Repo | None, frozenset[str]]:
+    return await hosted.repo_named(view, name), await runners.known_labels(view)
+
+
 def intend_push(tx: Tx, intent: Intent) -> PushId:
     """The change before git moves a ref."""
     return repos.intend(tx, intent)
@@ -217,11 +211,13 @@ def _moved(path: Path, meant: Meant) -> tuple[frozenset[RefName], RefName | None
     Held before the change: from the moment a job exists, its commit stays.
     """
     try:
-        targets = git.ref_targets(path, [update.ref for update in meant.updates])
+        repository = git.open_repository(path)
     except NotFound:
         return frozenset(), None  # the repository was removed
+    targets = git.ref_targets(repository, [update.ref for update in meant.updates])
     moved = [update for update in meant.updates if update.old != update.new and targets[update.ref] == update.new]
     refs = frozenset(update.ref for update in moved)
-    git.keep(path, {commit for ref, commit in meant.held.items() if ref in refs})
+    git.keep(repository, {commit for ref, commit in meant.held.items() if ref in refs})
+    git.pack_refs(repository)
     branches = [update.ref for update in moved if update.new and update.ref.kind == "branch"]
-    return refs, git.adopt_default_branch(path, branches) if branches else None
+    return refs, git.adopt_default_branch(repository, branches) if branches else None

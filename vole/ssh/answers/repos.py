@@ -29,7 +29,7 @@ async def repo_list(at: Counter) -> None:
 async def repo_settings(at: Counter) -> None:
     if at.call.has("--public") and at.call.has("--private"):
         raise Invalid("a repository is public or private, not both")
-    name, branch = RepoName.parse(at.call["NAME"]), at.call.get("--branch")
+    name, branch = RepoName.parse(at.call["NAME"]), at.call.get("--default-branch")
     public = True if at.call.has("--public") else False if at.call.has("--private") else None
     repo = await at.desk.administration.change_repo(name, public=public, description=at.call.get("--description"))
     if branch is not None:
