@@ -107,7 +107,7 @@ TABLE: tuple[Command, ...] = (
         admin=True,
     ),
     Command("repo remove NAME [--yes]", "Forget a repository with its runs, logs and artifacts.", admin=True),
-    Command("label declare LABEL...", "Let workflows ask for a label that no runner carried yet.", admin=True),
+    Command("label declare LABEL...", "Let workflows ask for a label that no runner carried yet."),
     Command("label list [--json]", "The labels that workflows may ask for."),
     Command("run list [REPO] [--json]", "The last runs, newest first."),
     Command("queue [--json]", "What waits, and what runs where."),

@@ -169,6 +169,19 @@ def test_reading_is_not_cancelling(tmp_path: Path) -> None:
     story(tmp_path, told)
 
 
+def test_a_label_is_declared_by_who_may_push_somewhere_and_by_no_other(tmp_path: Path) -> None:
+    async def told(house: House) -> None:
+        refused = await house.says(await house.person("bob"), "label declare gpu")
+        await house.says(OPERATOR, "grant bob open write")
+        taken = await house.says(await house.person("bob"), "label declare gpu")
+
+        assert (refused.status, taken.status) == (1, 0)
+        assert "push" in refused.err
+        assert "gpu" in (await house.says(OPERATOR, "label list")).out
+
+    story(tmp_path, told)
+
+
 def test_a_key_is_added_listed_and_removed_by_its_owner_and_by_no_other(tmp_path: Path) -> None:
     async def told(house: House) -> None:
         ada, bob = await house.person("ada"), await house.person("bob")

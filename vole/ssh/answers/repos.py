@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vole.base.errors import Invalid
+from vole.base.errors import Denied, Invalid
 from vole.base.ids import RefName, RepoName
 from vole.base.labels import Label
 from vole.runners import reads as runners
@@ -57,6 +57,11 @@ async def repo_remove(at: Counter) -> None:
 
 
 async def label_declare(at: Counter) -> None:
+    # Whoever may push is told to declare a label, so whoever may push somewhere may do it.
+    if not (at.person.admin or any("write" in levels for levels in at.person.levels.values())):
+        raise Denied(
+            "a label is declared by who may push somewhere", next_step="an admin gives rights: grant USER REPO write"
+        )
     labels = [Label.parse(text) for text in (at.call["LABEL"], *at.call.rest)]
     for label in labels:
         await at.desk.administration.declare_label(label, at.person.name)
