@@ -308,7 +308,7 @@ class Attempt:
     async def _note(self, sentence: str) -> str:
         """Say it in the log; as it was said, without what the job asked to hide."""
         text = self._steps.hide(sentence) if self._steps else sentence
-        await self._spool.append(f"[vole] {text}\n".encode("utf-8", "backslashreplace"))
+        self._spool.append(f"[vole] {text}\n".encode("utf-8", "backslashreplace"))
         return text
 
     def _mark(self, mark: Mark) -> None:

@@ -75,7 +75,7 @@ class Steps:
         finally:
             acking.cancel()
             await asyncio.gather(acking, return_exceptions=True)
-            await self._spool.append(self._masks.flush())
+            self._spool.append(self._masks.flush())
 
     async def cancel(self, reason: pb.Reason, grace_s: float) -> None:
         """End the attempt. After SUPERSEDED no step is granted any more, also none that says always()."""
@@ -93,8 +93,7 @@ class Steps:
     async def _take(self, frame: pb.HarnessFrame) -> None:
         match frame.WhichOneof("frame"):
             case "log":
-                # In a thread: a job that masks much must not hold up another job's renewals.
-                await self._spool.append(await asyncio.to_thread(self._masks.feed, frame.log.data))
+                self._spool.append(await self._masked(frame.log.data))
                 self._log_through = frame.log.seq
                 self._ack.set()
             case "intent":
@@ -107,6 +106,12 @@ class Steps:
                 self._annotate(frame.annotation)
             case _:
                 pass  # a heartbeat has done its work by coming
+
+    async def _masked(self, data: bytes) -> bytes:
+        if not self._masks:
+            return data
+        # In a thread: a job that masks much must not hold up another job's renewals.
+        return await asyncio.to_thread(self._masks.feed, data)
 
     async def _intend(self, step_id: str) -> None:
         number = self._number(step_id)
@@ -144,7 +149,7 @@ class Steps:
     async def _mask(self, value: bytes) -> None:
         refused = self._masks.add(value)
         if refused is not None:
-            await self._spool.append(self._masks.feed(f"[vole] ::add-mask:: {refused}\n".encode()))
+            self._spool.append(self._masks.feed(f"[vole] ::add-mask:: {refused}\n".encode()))
 
     def _annotate(self, said: pb.Annotation) -> None:
         if len(self.annotations) < limits.ANNOTATIONS_MAX:
@@ -161,6 +166,7 @@ class Steps:
         """Acknowledge what is spooled, unless the forge is far behind: then the harness holds the steps back."""
         while True:
             await self._ack.wait()
+            await asyncio.sleep(limits.LOG_ACK_GAP_S)
             self._ack.clear()
             await self._spool.room()
             try:

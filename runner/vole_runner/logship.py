@@ -79,7 +79,7 @@ async def _pump(channel: Bytes, spool: Spool) -> None:
 async def _send(channel: Bytes, spool: Spool) -> None:
     at = spool.shipped
     while await spool.more(at):
-        data = await spool.read(at)
+        data = spool.read(at)
         channel.send(data)
         await channel.drain()
         at += len(data)

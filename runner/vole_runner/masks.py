@@ -25,6 +25,9 @@ class Masks:
         self._sorted: tuple[bytes, ...] = ()
         self._held = b""
 
+    def __bool__(self) -> bool:
+        return bool(self._sorted)
+
     def add(self, value: bytes) -> str | None:
         """Hide each line of `value` from here on. A sentence where one cannot be hidden."""
         refused = None

@@ -14,7 +14,7 @@ NOTICE = f"\n[vole] this log has reached {limits.LOG_BYTES_MAX >> 20} MiB; what 
 
 
 class Spool:
-    """One file. `append` has one caller at a time; reads may run beside it."""
+    """One file, of one loop."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -36,21 +36,24 @@ class Spool:
     def all_shipped(self) -> bool:
         return self.given_up or (self.closed and self.shipped >= self.length)
 
-    async def append(self, data: bytes) -> None:
-        """Keep `data`; beyond LOG_BYTES_MAX a notice stands in its place and the job goes on."""
+    def append(self, data: bytes) -> None:
+        """Keep `data`; beyond LOG_BYTES_MAX a notice stands in its place and the job goes on.
+
+        On the loop, as `read` is: a chunk into the page cache takes less than a thread does to hear of it.
+        """
         room = limits.LOG_BYTES_MAX - len(NOTICE) - self.length
         if self.truncated or not data:
             return
         if len(data) > room:
             self.truncated = True
             data = data[:room] + NOTICE
-        await asyncio.to_thread(self._write, data)
+        self._write(data)
         self.length += len(data)
         self._turned()
 
-    async def read(self, offset: int) -> bytes:
-        """Up to PUMP_READ_BYTES from `offset`."""
-        return await asyncio.to_thread(self._read, offset)
+    def read(self, offset: int) -> bytes:
+        """Up to LOG_CHUNK_BYTES from `offset`."""
+        return os.pread(self._file.fileno(), limits.LOG_CHUNK_BYTES, offset)
 
     def mark_shipped(self, length: int) -> None:
         self.shipped = length
@@ -91,6 +94,3 @@ class Spool:
         while view:
             view = view[self._file.write(view) :]
         self._sha256.update(data)
-
-    def _read(self, offset: int) -> bytes:
-        return os.pread(self._file.fileno(), limits.PUMP_READ_BYTES, offset)

@@ -103,6 +103,21 @@ def test_a_runner_key_can_do_nothing_but_lease_and_a_git_key_cannot_lease(tmp_pa
     run(story())
 
 
+@pytest.mark.parametrize(
+    ("kind", "packet"), [("runner", limits.SSH_PACKET_RUNNER_BYTES), ("git", limits.SSH_PACKET_BYTES)]
+)
+def test_only_a_runners_channels_take_more_in_a_packet_than_every_client_knows(tmp_path, kind, packet):
+    async def story():
+        async with forge(tmp_path) as at:
+            who = await at.account("mac", kind=kind)
+            async with connected(at, who) as connection:
+                channel, _ = await connection.create_session(asyncssh.SSHClientSession, "help", encoding=None)
+
+                assert channel._send_pktsize == packet
+
+    run(story())
+
+
 @pytest.mark.proves("SR-02")
 @pytest.mark.parametrize(
     "line",

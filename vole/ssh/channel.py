@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 import asyncssh
@@ -76,6 +77,14 @@ class Channel(asyncssh.SSHServerSession[bytes]):
         found = bytes(self._in[:end])
         del self._in[: end + 1]
         return found
+
+    async def arrives(self, most_s: float) -> bool:
+        """Whether there is a byte for `some`, now or within `most_s`. False at once at the end of the stream."""
+        if not self._in:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(most_s):
+                    await self._more()
+        return bool(self._in)
 
     async def some(self) -> bytes:
         """What has arrived, at least a byte; empty at the end of the stream."""

@@ -88,9 +88,12 @@ class Bulk:
             channel.send(ANSWERS.encode(Refused(Refusal.CONFLICT, sentence, length)))
             return
         channel.send(ANSWERS.encode(Accepted(length)))
+        acked = length
         while data := await channel.some():
             length = await self.leasing.append_log(self.session, job, epoch, length, data)
-            channel.send(ANSWERS.encode(Accepted(length)))
+            if length - acked >= limits.LOG_ACK_BYTES or not await channel.arrives(limits.LOG_ACK_GAP_S):
+                channel.send(ANSWERS.encode(Accepted(length)))
+                acked = length
 
     async def _artifact(self, opening: Open, channel: Channel, job: JobId, epoch: Epoch) -> None:
         file = ArtifactFile(

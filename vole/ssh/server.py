@@ -212,4 +212,6 @@ class Guest(asyncssh.SSHServer):
         if self.connection is None or self.connection.open_channels >= limits.SSH_CHANNELS_MAX:
             return False
         assert isinstance(self._conn, Transport)
-        return self._conn.session_channel(), self._door.session(self.connection)
+        of_runner = self.connection.person.key_kind == "runner"
+        packet = limits.SSH_PACKET_RUNNER_BYTES if of_runner else limits.SSH_PACKET_BYTES
+        return self._conn.session_channel(packet), self._door.session(self.connection)

@@ -79,9 +79,9 @@ class Transport(asyncssh.SSHServerConnection):
             self.proven = fingerprint(key_data)
         return good
 
-    def session_channel(self) -> ServerChannel:
-        """A channel for a session, in bytes, with our window."""
-        window, packet = limits.PUMP_BUFFER_BYTES_MAX, limits.SSH_PACKET_BYTES
+    def session_channel(self, packet: int = limits.SSH_PACKET_BYTES) -> ServerChannel:
+        """A channel for a session, in bytes, with our window, that takes packets of at most `packet` bytes."""
+        window = limits.PUMP_BUFFER_BYTES_MAX
         return ServerChannel(self, self._loop, False, False, False, 0, 0, None, "strict", window, packet)
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType = None) -> None:

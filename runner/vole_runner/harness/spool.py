@@ -53,11 +53,11 @@ class Spool:
         self._log_seq += 1
         self._unacked.append((self._log_seq, len(data)))
         self._unacked_bytes += len(data)
-        moment_ns = self._clock.now() * 1_000
-        log = pb.LogChunk(
-            step_id=step_id, stream=stream, seq=self._log_seq, offset=offset, data=data, ts_unix_ns=moment_ns
-        )
-        self._put(pb.HarnessFrame(attempt_id=self._attempt_id, log=log))
+        frame = pb.HarnessFrame(attempt_id=self._attempt_id)
+        log = frame.log  # filled in place: a message given to another is serialised and parsed on the way
+        log.step_id, log.stream, log.seq, log.offset, log.data = step_id, stream, self._log_seq, offset, data
+        log.ts_unix_ns = self._clock.now() * 1_000
+        self._put(frame)
 
     def ack(self, log_through: int) -> None:
         """Chunks up to `log_through` are safe with the host. An old or a future number does no harm."""
@@ -156,7 +156,8 @@ class _Pipe(asyncio.Protocol):
     async def read(self) -> bytes:
         """At most LOG_CHUNK_BYTES, as soon as there is any; nothing at the end."""
         await self._some.wait()
-        data = bytes(self._held[: limits.LOG_CHUNK_BYTES])
+        with memoryview(self._held) as held:
+            data = bytes(held[: limits.LOG_CHUNK_BYTES])
         del self._held[: limits.LOG_CHUNK_BYTES]
         if not self._over:
             if not self._held:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import shlex
 import shutil
@@ -210,6 +211,8 @@ class Job:
         if executable is None:
             raise FileNotFoundError(f"there is no {program!r} on PATH")
         reading, writing = os.pipe()
+        with suppress(OSError):  # of a user who has many pipes; the usual size does
+            fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, limits.STEP_PIPE_BYTES)
         return made, Command(executable, argv, prepared.folder, env, writing), reading
 
     async def _execute(self, step: StepPlan, command: Command, log: StepLog, outcome: Outcome, reading: int) -> None:

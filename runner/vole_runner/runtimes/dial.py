@@ -38,6 +38,8 @@ _CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.min_reconnect_backoff_ms", 20_000),
+    ("grpc.http2.lookahead_bytes", limits.HARNESS_AHEAD_BYTES),
+    ("grpc.http2.bdp_probe", 0),
 )
 _KINDS: dict[grpc.StatusCode, type[VoleError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: Invalid,

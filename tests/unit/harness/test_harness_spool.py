@@ -143,14 +143,14 @@ def test_a_pump_whose_step_has_ended_waits_for_no_window():
         spool = a_spool(window=1)
         log = StepLog("1", spool, Remarks(spool))
         reading, writing = os.pipe()
-        os.write(writing, b"x" * CHUNK)
+        os.write(writing, b"x" * 1000)
         os.close(writing)
         spool.chunk("0", pb.STDOUT, 0, b"unacknowledged")
         log.ended()
         await log.pump(reading)
         return log.bytes
 
-    assert run(story()) == CHUNK
+    assert run(story()) == 1000
 
 
 def test_a_mask_told_twice_is_one_and_stands_before_its_chunk():

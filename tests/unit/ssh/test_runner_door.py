@@ -366,3 +366,60 @@ def test_a_runner_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
             await forge.queue.until(lambda: forge.queue.goodbyes)
 
     run(story())
+
+
+async def log_channel(forge: Forge, link: Link) -> tuple[LeaseRef, Bytes]:
+    lease = await leased(forge)
+    channel = await link.channel(Open("log", lease.job, lease.epoch, offset=0))
+    assert await acknowledged(channel) == 0
+    return lease, channel
+
+
+async def acknowledged(channel: Bytes) -> int | None:
+    line = await channel.line()
+    return None if line is None else ANSWERS.decode(line, strict=True).offset
+
+
+def test_a_log_that_keeps_coming_is_acknowledged_once_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LOG_ACK_GAP_S", 60)
+
+    async def story() -> None:
+        async with a_forge(tmp_path) as forge, a_link(forge) as link:
+            lease, channel = await log_channel(forge, link)
+            for number in range(1, 6):
+                channel.send(b"line\n")
+                await forge.queue.until(lambda stored=5 * number: len(forge.queue.logs[lease]) == stored)
+            channel.end()
+
+            assert [await acknowledged(channel), await acknowledged(channel)] == [25, None]
+
+    run(story())
+
+
+def test_a_log_without_a_pause_is_acknowledged_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LOG_ACK_GAP_S", 60)
+    monkeypatch.setattr(limits, "LOG_ACK_BYTES", 100)
+
+    async def story() -> None:
+        async with a_forge(tmp_path) as forge, a_link(forge) as link:
+            _, channel = await log_channel(forge, link)
+
+            channel.send(b"x" * 100)
+
+            assert await acknowledged(channel) == 100
+
+    run(story())
+
+
+def test_a_log_that_pauses_is_acknowledged(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_forge(tmp_path) as forge, a_link(forge) as link:
+            _, channel = await log_channel(forge, link)
+
+            channel.send(b"line\n")
+
+            assert await acknowledged(channel) == 5
+
+    run(story())
