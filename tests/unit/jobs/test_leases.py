@@ -384,6 +384,18 @@ def test_a_job_that_waits_longer_than_the_queue_allows_expires_with_the_last_wor
     assert "no connected runner carries 'fast'" in queue.one("SELECT reason FROM jobs")["reason"]
 
 
+@pytest.mark.proves("I-20")
+def test_one_job_of_a_matrix_that_expires_ends_the_rest_of_it_and_the_sweep_goes_on(queue):
+    queue.with_policy(queue_timeout_s=100.0)
+    run = queue.enqueue(a_run(a_job("m.1"), a_job("m.2"), a_job("m.3")))
+    other = queue.enqueue(a_run(a_job("other")))
+
+    queue.pass_time(101)
+
+    assert sorted(queue.states(run).values()) == ["cancelled", "cancelled", "expired"]
+    assert queue.states(other) == {"other": "expired"}
+
+
 def test_a_queue_timeout_of_zero_is_never(queue):
     queue.with_policy(queue_timeout_s=0.0)
     job_id = queue.job("fast")

@@ -124,6 +124,8 @@ def _time_out(tx: Tx, index: QueueIndex, job: Job) -> Touched:
 
 
 def _give_up_waiting(told: str, tx: Tx, index: QueueIndex, job: Job) -> Touched:
+    if job.state is not State.QUEUED:  # the rest of its matrix ended with the one before
+        return Touched()
     reason = "waited longer than queue_timeout" + (f"; {told}" if told else "")
     reason = reason[: limits.PROBLEM_CHARS_MAX]
     moves.conclude(tx, index, job, Happening.EXPIRED, Conclusion.EXPIRED, reason=reason)
