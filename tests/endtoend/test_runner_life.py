@@ -69,7 +69,7 @@ def test_a_removed_runner_key_ends_the_step_that_runs_under_it(tmp_path):
 
 @pytest.mark.proves("SR-35", "SR-31")
 def test_a_cancelled_job_ends_its_processes_and_says_cancelled(tmp_path):
-    with a_forge(tmp_path, ttl="60s") as forge:  # so that no lease runs out meanwhile
+    with a_forge(tmp_path, ttl="12s") as forge:  # a grace of 2 s between TERM and KILL
         ada, rui = peopled(forge)
         forge.runner(rui, "linux")
         assert ada.pushes("app", a_workflow("trap '' TERM; setsid sleep 61 & echo pid $!; sleep 62")).ok
