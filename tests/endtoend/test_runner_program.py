@@ -22,7 +22,7 @@ from vole.base.errors import Denied, Invalid
 from vole.wire import runner
 from vole.wire.runner import Refusal
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass
