@@ -53,6 +53,23 @@ def near(label: str, known: Iterable[str]) -> str | None:
     return best[1] if best else None
 
 
+def alike(label: str, known: Iterable[str]) -> str | None:
+    """The known label to show beside one that nobody carries; None when it is known itself or like none.
+
+    Wider than `near`, since it refuses nothing: `fast` is like `fastest`, `fsat` like `fast`. Like is to begin with
+    the other, or an edit distance of at most half the longer one. Of several the nearest, then the first by name.
+    """
+    best: tuple[int, str] | None = None
+    for other in known:
+        if other == label:
+            return None
+        longer = max(len(other), len(label))
+        steps = distance(label, other, longer)
+        if other.startswith(label) or label.startswith(other) or steps <= longer // 2:
+            best = min(best or (steps, other), (steps, other))
+    return best[1] if best else None
+
+
 def nearest(word: str, words: Iterable[str]) -> str | None:
     """Of `words` the one that `word` is most likely a slip for: `stpes` for `steps`, `runs_on` for `runs-on`."""
     most = 1 if len(word) < 4 else 2

@@ -82,6 +82,23 @@ def test_the_distance_is_the_fewest_changes(left: str, right: str, steps: int) -
     assert labels.distance(left, right, 1) == min(steps, 2)
 
 
+@pytest.mark.parametrize(
+    ("label", "known", "shown"),
+    [
+        ("fast", ["linux", "fastest"], "fastest"),
+        ("fsat", ["fast", "linux"], "fast"),
+        ("linux-arm64", ["linux", "macos"], "linux"),
+        ("gpu", ["linux", "macos"], None),
+        ("fast", ["fast", "fastest"], None),  # known itself
+        ("abcd", ["abzz", "abcz"], "abcz"),  # the nearest
+    ],
+)
+def test_what_nobody_carries_is_shown_beside_the_label_it_is_like(
+    label: str, known: list[str], shown: str | None
+) -> None:
+    assert labels.alike(label, known) == shown
+
+
 def test_the_nearest_word_is_not_the_word_itself() -> None:
     assert labels.nearest("stpes", ["steps", "name"]) == "steps"
     assert labels.nearest("steps", ["steps", "name"]) is None

@@ -16,7 +16,7 @@ def words(queue, job, *, known=frozenset(), asking=()):
     """The prospect of a job as a push would print it."""
     asks = [queue.asks[name] for name in asking or queue.asks]
     explained = queue.read(reads.explain_job, job, asks, queue.policy.cap)
-    return explain.prospect(explained, lambda label: labels.near(label, known))
+    return explain.prospect(explained, lambda label: labels.alike(label, known))
 
 
 def test_a_job_that_a_free_runner_may_take_starts_now_on_it(queue):

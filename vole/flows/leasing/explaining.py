@@ -24,7 +24,7 @@ class _Look:
     known: frozenset[str]
 
     def nearest(self, label: str) -> str | None:
-        return labels.near(label, self.known)
+        return labels.alike(label, self.known)
 
 
 @dataclass(frozen=True)
