@@ -317,6 +317,20 @@ def test_a_followed_log_ends_when_its_reader_may_not_read_any_more(tmp_path: Pat
     story(tmp_path, told)
 
 
+def test_the_queue_says_why_each_job_waits(tmp_path: Path) -> None:
+    async def told(house: House) -> None:
+        repo = await house.app.db.read(repos.repo_named, RepoName("open"))
+        assert repo is not None
+        source, plan = RunSource(repo.id, PushId(1), 0), a_run(a_job(repo="open"))
+        await house.app.db.write(jobs.enqueue_run, house.app.index, source, plan, {plan.jobs[0].key: ("gpu",)})
+
+        said = await house.says(await house.person("bob"), "queue")
+
+        assert "waits: no runner is connected" in said.out
+
+    story(tmp_path, told)
+
+
 def test_a_repository_goes_with_its_grants_and_only_when_that_is_said(tmp_path: Path) -> None:
     async def told(house: House) -> None:
         await house.says(OPERATOR, "grant bob open write")

@@ -42,9 +42,20 @@ async def run_list(at: Counter) -> None:
 async def queue(at: Counter) -> None:
     found = await at.desk.db.read(reads.unfinished_jobs, await at.readable(), limits.LIST_MAX)
     rows = [
-        (job.address, job.state, " ".join(job.labels), job.runner, job.reason, when(job.enqueued_at)) for job in found
+        (job.address, job.state, " ".join(job.labels), job.runner, await _reason(at, job), when(job.enqueued_at))
+        for job in found
     ]
     await at.table(("job", "state", "labels", "runner", "reason", "since"), rows, empty="nothing waits, nothing runs")
+
+
+async def _reason(at: Counter, job: reads.JobLine) -> str:
+    """What the row says; for a job that could be leased, what the function that leases says."""
+    if job.state != "queued":
+        return job.reason
+    try:
+        return await at.desk.leasing.waits(job.id)
+    except NotFound:
+        return "ended just now"
 
 
 async def why(at: Counter) -> None:
