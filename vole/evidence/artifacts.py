@@ -14,6 +14,7 @@ from pathlib import Path
 
 from vole.base.errors import Conflict, Invalid, NotFound, Unavailable
 from vole.base.ids import Epoch, JobId, RepoId
+from vole.evidence.logs import sync_folder
 from vole.evidence.model import Upload, WrongOffset, check_file
 
 _PARTIAL = "partial"
@@ -68,7 +69,7 @@ class ArtifactStore:
         final.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._partial(upload).replace(final)
         for folder in (final.parent, final.parent.parent, self._root):
-            _sync(folder)
+            sync_folder(folder)
 
     def has(self, repo: RepoId, sha256: str, size: int) -> bool:
         """True when the repository has that file, whole."""
@@ -122,11 +123,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -104,7 +104,7 @@ class LogStore:
         finally:
             os.close(descriptor)
         for folder in self._folders(key):
-            _sync_folder(folder)
+            sync_folder(folder)
         hasher = _digest(self.path(key)) if known is None or known.hasher is None else known.hasher
         return Seal(length, hasher.hexdigest())
 
@@ -157,7 +157,8 @@ def _digest(path: Path) -> hashlib._Hash:
         return hashlib.file_digest(file, "sha256")
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the names in `folder` durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -71,16 +71,18 @@ JOIN runs r ON r.id = j.run_id
 JOIN repos p ON p.id = j.repo_id
 WHERE j.id = :job"""  # noqa: S608
 
-DEMAND = """
-SELECT j.id, j.repo_id, j.state, j.conclusion, j.set_aside, j.reason, j.run_id, j.key, j.epoch, r.number,
-  p.name AS repo_name, s.labels, a.runner
-FROM jobs j
+# A job with its run, repository, labels and whoever holds it now.
+_JOB_WHOLE = """FROM jobs j
 JOIN runs r ON r.id = j.run_id
 JOIN repos p ON p.id = j.repo_id
 LEFT JOIN run_labels l ON l.job_id = j.id
 LEFT JOIN label_sets s ON s.id = l.label_set_id
-LEFT JOIN attempts a ON a.job_id = j.id AND a.ended_at IS NULL
-WHERE {}"""
+LEFT JOIN attempts a ON a.job_id = j.id AND a.ended_at IS NULL"""
+DEMAND = f"""
+SELECT j.id, j.repo_id, j.state, j.conclusion, j.set_aside, j.reason, j.run_id, j.key, j.epoch, r.number,
+  p.name AS repo_name, s.labels, a.runner
+{_JOB_WHOLE}
+WHERE {{}}"""
 
 # The facts of the grant rule (match.Counted). One statement each, asked by lease and by explain alike.
 GRANTED = """
@@ -230,16 +232,11 @@ JOIN repos p ON p.id = r.repo_id
 WHERE r.repo_id IN (SELECT value FROM json_each(:repos))
 ORDER BY r.id DESC
 LIMIT :most"""
-JOB_LINES = """
+JOB_LINES = f"""
 SELECT j.id, p.name AS repo_name, r.number, j.key, j.state, j.conclusion, j.reason, j.epoch, j.enqueued_at,
   j.started_at, s.labels, a.runner
-FROM jobs j
-JOIN runs r ON r.id = j.run_id
-JOIN repos p ON p.id = j.repo_id
-LEFT JOIN run_labels l ON l.job_id = j.id
-LEFT JOIN label_sets s ON s.id = l.label_set_id
-LEFT JOIN attempts a ON a.job_id = j.id AND a.ended_at IS NULL
-WHERE {}"""
+{_JOB_WHOLE}
+WHERE {{}}"""
 
 
 # ---- Pages

@@ -14,7 +14,7 @@ from vole.base import expressions
 from vole.base.expressions import Value
 from vole.wire import codec
 from vole.wire.harness import JobEnvelope
-from vole.wire.plan import JobPlan, StepPlan
+from vole.wire.plan import JobPlan, StepPlan, job_values
 from vole_runner.harness.files import Places
 
 LISTED = ("PATH", "HOME", "LANG", "TZ")  # all of the runner's own environment that a step may see
@@ -85,27 +85,9 @@ class Surroundings:
 
     def contexts(self, env: Mapping[str, str]) -> dict[str, Value]:
         """Every context of an expression that a step or an output may use."""
-        plan, event, context = self.facts.plan, self.facts.plan.event, self.facts.envelope.context
         return {
-            "vole": {
-                "sha": str(plan.commit),
-                "ref": event.ref,
-                "ref_name": event.ref_name,
-                "ref_type": event.ref_type,
-                "repository": str(plan.repository),
-                "run_number": context.run_number,
-                "run_attempt": context.run_attempt,
-                "actor": event.actor,
-                "event_name": event.name,
-                "workflow": plan.workflow,
-                "job": plan.job,
-            },
-            "matrix": dict(plan.matrix),
+            **job_values(self.facts.plan, self.facts.envelope.context),
             "env": dict(env),
-            "inputs": dict(event.inputs),
-            "needs": {
-                name: {"result": need.result, "outputs": dict(need.outputs)} for name, need in context.needs.items()
-            },
             "steps": self.steps,
             "runner": {"os": runner_os(), "arch": runner_arch(), "name": self.facts.envelope.runner},
         }
