@@ -6,6 +6,7 @@ is hidden in it spelt out.
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from vole.git.storage import commit_of, open_repository
 
 FOLDER = b".vole/workflows"
 _OTHERS_SHOWN = 4  # entries that are no workflow; a notice names three
+_INFLATES_AT_MOST = 1032  # times its size: 258 bytes for two bits
 _LOOSE_HEADER_BYTES = 64  # "commit 123\0" and more
 
 
@@ -134,13 +136,17 @@ class Quarantine:
         return b" " * (limits.WORKFLOW_BYTES_MAX + 1) if size > limits.WORKFLOW_BYTES_MAX else entry.read_raw()
 
     def _sizes(self) -> Iterator[int]:
+        """Of every object that may be too large."""
         if self._folder is None:
             return
         if any((self._folder / "pack").glob("*.pack")):
             yield from service.object_sizes(self._path, self._folder)
             return
         for fan in self._folder.glob("[0-9a-f][0-9a-f]"):
-            yield from map(_loose_size, fan.iterdir())
+            with os.scandir(fan) as entries:
+                for entry in entries:
+                    if entry.stat().st_size * _INFLATES_AT_MOST > limits.OBJECT_BYTES_MAX:
+                        yield _loose_size(entry.path)
 
 
 _SPECIAL = (0o120000, 0o160000)  # a symlink, a submodule: never followed
@@ -167,8 +173,8 @@ def _id(entry: pygit2.Object) -> CommitId:
     return CommitId(str(entry.id))
 
 
-def _loose_size(path: Path) -> int:
-    with path.open("rb") as file:
+def _loose_size(path: str) -> int:
+    with open(path, "rb") as file:
         header = zlib.decompressobj().decompress(file.read(256), _LOOSE_HEADER_BYTES)
     return int(header.partition(b"\0")[0].split(b" ")[1])
 

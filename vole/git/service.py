@@ -53,6 +53,8 @@ _RECEIVE = (
     "receive.advertisePushOptions=true",
     "receive.denyDeleteCurrent=refuse",
     "receive.hideRefs=refs/vole",
+    # To a quarantine the repository itself is an alternate: git would start one more program to list its refs again.
+    "core.alternateRefsCommand=true",
 )
 _UPLOAD = ("uploadpack.hideRefs=refs/vole", "uploadpack.hideRefs=!refs/vole/runs")
 
