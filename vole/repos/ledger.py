@@ -8,7 +8,7 @@ from collections.abc import Collection
 from vole.base.errors import Conflict, NotFound, Unavailable
 from vole.base.ids import PushId, RefName, RepoId, RepoName
 from vole.repos import rows
-from vole.repos.model import Intent, PinnedRun, Repo
+from vole.repos.model import Intent, Repo
 from vole.store.database import Tx
 
 
@@ -90,10 +90,10 @@ def intend(tx: Tx, intent: Intent) -> PushId:
     return push
 
 
-def confirm(tx: Tx, push: PushId, moved: Collection[RefName]) -> tuple[PinnedRun, ...]:
-    """Settle an intent whose refs `moved` now stand where it meant; the runs that they start.
+def confirm(tx: Tx, push: PushId, moved: Collection[RefName]) -> bool:
+    """Settle an intent whose refs `moved` now stand where it meant; whether it was open until now.
 
-    With no ref moved this drops it. An intent that is settled already, or went with its repository, starts nothing.
+    With no ref moved this drops it. One that is settled already, or went with its repository, is left alone.
     """
     if not tx.run(
         "UPDATE pushes SET state = :state, settled_at = :now WHERE id = :push AND state = 'intended'",
@@ -101,7 +101,7 @@ def confirm(tx: Tx, push: PushId, moved: Collection[RefName]) -> tuple[PinnedRun
         now=tx.now,
         push=push,
     ):
-        return ()
+        return False
     tx.run_many(
         "UPDATE push_updates SET moved = :moved WHERE push_id = :push AND ordinal = :at",
         [
@@ -109,6 +109,5 @@ def confirm(tx: Tx, push: PushId, moved: Collection[RefName]) -> tuple[PinnedRun
             for row in tx.all(rows.UPDATES, push=push)
         ],
     )
-    runs = tuple(rows.pinned(row) for row in tx.all(rows.RUNS, push=push) if row["ref"] in moved)
     tx.run("DELETE FROM push_runs WHERE push_id = :push", push=push)
-    return runs
+    return True

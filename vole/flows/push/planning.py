@@ -18,7 +18,7 @@ from vole.git import storage as git
 from vole.git.quarantine import Quarantine, Tip
 from vole.jobs.model import QueuedRun
 from vole.people.model import Level, Person
-from vole.repos.model import OpenIntent, Repo, RunDocument
+from vole.repos.model import OpenIntent, PinnedRun, Repo, RunDocument
 from vole.wire import codec
 from vole.wire.hook import Question, RefUpdate
 from vole.wire.plan import EventFacts, RunPlan
@@ -39,17 +39,24 @@ class StartedRun:
 
 @dataclass(frozen=True)
 class Meant:
-    """What a push means to do, written down as `push`. `held`: the commits that jobs of each ref need."""
+    """What a push means to do, written down as `push`."""
 
     push: PushId
     updates: tuple[RefUpdate, ...]
-    held: Mapping[RefName, CommitId]
+    runs: tuple[PinnedRun, ...]
 
     @classmethod
     def of(cls, intent: OpenIntent) -> Meant:
         """What was meant by a push that died."""
-        held = {pinned.plan.ref: pinned.plan.commit for pinned in intent.runs if not pinned.plan.skipped}
-        return cls(intent.push, intent.updates, held)
+        return cls(intent.push, intent.updates, intent.runs)
+
+    def started(self, moved: frozenset[RefName]) -> tuple[PinnedRun, ...]:
+        """The runs of the refs that moved."""
+        return tuple(pinned for pinned in self.runs if pinned.plan.ref in moved)
+
+    def needed(self, moved: frozenset[RefName]) -> set[CommitId]:
+        """The commits that jobs of these runs need."""
+        return {pinned.plan.commit for pinned in self.started(moved) if pinned.plan.jobs}
 
 
 @dataclass(eq=False)
@@ -94,8 +101,8 @@ class Sight:
 class Planned:
     """The runs that a push starts, in the pusher's order, and lines to show."""
 
+    plans: list[RunPlan] = field(default_factory=list)
     documents: list[RunDocument] = field(default_factory=list)
-    held: dict[RefName, CommitId] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
 
 
@@ -140,8 +147,7 @@ def plan(push: OpenGit, sight: Sight, verdicts: Mapping[CommitId, Checked]) -> P
             planned.lines += [notice] if notice else []
             if run is None:
                 continue
-            if run.jobs:
-                planned.held[run.ref] = run.commit
+            planned.plans.append(run)
             planned.documents.append(RunDocument(run.ref, codec.canonical(run).decode()))
             size += len(planned.documents[-1].text)
             if size > limits.PUSH_PLAN_BYTES_MAX:

@@ -31,7 +31,7 @@ from vole.people.access import may
 from vole.people.model import Level, Person
 from vole.repos import ledger as repos
 from vole.repos import reads as hosted
-from vole.repos.model import Intent, OpenIntent, Repo
+from vole.repos.model import Intent, OpenIntent, PinnedRun, Repo
 from vole.runners import reads as runners
 from vole.store.database import Database, Tx, View
 from vole.wire.hook import Question, RefUpdate
@@ -154,7 +154,8 @@ class Pushes:
         except BaseException:
             lock.release()
             raise
-        push.locked, push.meant = lock, Meant(written, updates, planned.held)
+        pinned = tuple(PinnedRun(ordinal, plan) for ordinal, plan in enumerate(planned.plans))
+        push.locked, push.meant = lock, Meant(written, updates, pinned)
 
     async def _lock(self, repo: RepoId) -> asyncio.Lock:
         lock = self._locks.setdefault(repo, asyncio.Lock())
@@ -168,7 +169,7 @@ class Pushes:
     async def _settle(self, repo: Repo, meant: Meant) -> tuple[tuple[StartedRun, ...], RefName | None]:
         """Compare the refs with what was meant, and make it so: the one step that both confirm and recovery take."""
         moved, default = await self._parts.storage.run(_moved, self._parts.storage.path(repo.name), meant)
-        runs = await self._parts.db.write(confirm_push, self._parts.index, repo.id, meant.push, moved)
+        runs = await self._parts.db.write(confirm_push, self._parts.index, repo.id, meant, moved)
         self._parts.bells.ring("jobs", "queue", *(f"run:{started.run.id}" for started in runs))
         return runs, default
 
@@ -186,12 +187,14 @@ def intend_push(tx: Tx, intent: Intent) -> PushId:
 
 
 def confirm_push(
-    tx: Tx, index: QueueIndex, repo: RepoId, push: PushId, moved: frozenset[RefName]
+    tx: Tx, index: QueueIndex, repo: RepoId, meant: Meant, moved: frozenset[RefName]
 ) -> tuple[StartedRun, ...]:
     """The change after git moved refs: the push is settled and its runs are queued, both or neither."""
+    if not repos.confirm(tx, meant.push, moved):
+        return ()
     return tuple(
-        StartedRun(_enqueue(tx, index, RunSource(repo, push, pinned.ordinal), pinned.plan), pinned.plan)
-        for pinned in repos.confirm(tx, push, moved)
+        StartedRun(_enqueue(tx, index, RunSource(repo, meant.push, pinned.ordinal), pinned.plan), pinned.plan)
+        for pinned in meant.started(moved)
     )
 
 
@@ -217,7 +220,7 @@ def _moved(path: Path, meant: Meant) -> tuple[frozenset[RefName], RefName | None
     targets = git.ref_targets(repository, [update.ref for update in meant.updates])
     moved = [update for update in meant.updates if update.old != update.new and targets[update.ref] == update.new]
     refs = frozenset(update.ref for update in moved)
-    git.keep(repository, {commit for ref, commit in meant.held.items() if ref in refs})
+    git.keep(repository, meant.needed(refs))
     git.pack_refs(repository)
     branches = [update.ref for update in moved if update.new and update.ref.kind == "branch"]
     return refs, git.adopt_default_branch(repository, branches) if branches else None

@@ -32,8 +32,8 @@ def enqueue_run(
         _insert_job(tx, index, run, source.repo, (ordinal, job, labels.get(job.key, ())))
         for ordinal, job in enumerate(() if plan.skipped else plan.jobs)
     )
-    if jobs:
-        settle(tx, index, run)
+    if any(job.needs or job.if_ is not None or job.max_parallel is not None for job in plan.jobs):
+        settle(tx, index, run)  # what waits for nothing is queued already, and so is the run
     return QueuedRun(run, number, jobs, plan.skipped)
 
 
