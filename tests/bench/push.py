@@ -1,4 +1,4 @@
-"""Rows 1, 1b, 1c, 1d: one small commit pushed over SSH, against OpenSSH, a local path, and vole without its hook."""
+"""Rows 1, 1b, 1c, 1d: a small commit pushed over SSH, against OpenSSH, a local path, and vole that judges after it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _warm(bench: Bench, forge: Forge, sshd: Sshd) -> Iterator[Outcome]:
 
 
 def _policy(bench: Bench, forge: Forge) -> Outcome:
-    """The same door, pumps and git settings: our hook and all that it asks for, against no hook at all."""
+    """The verdict before a push lands against the verdict after it: our hook against none, the same runs at the end."""
     bare = start_forge(bench.work / "bare", bench.children, program="tests.bench.bareserver")
     found = interleave(
         {

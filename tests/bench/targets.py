@@ -16,7 +16,7 @@ def at_least(row: str, what: str, unit: Unit, gate: float, aim: float) -> Target
 PUSH = at_most("1", "push with auth and policy / tuned OpenSSH", "ms", 0.40, 0.20)
 PUSH_LOCAL = at_most("1b", "the same / bare local-path push", "ms", 3.0, 1.5)
 PUSH_WARM = at_most("1c", "push over a warm ControlMaster / OpenSSH's", "ms", 1.3, 0.8)
-PUSH_POLICY = at_most("1d", "push with policy hook / without", "ms", 1.15, 1.03)
+PUSH_POLICY = at_most("1d", "push with policy hook / judged after it", "ms", 1.15, 1.03)
 
 CLONE_BULK = at_most("2", "clone of 300 MB / OpenSSH", "s", 1.10, 0.90)
 CLONE_BULK_CPU = at_most("2", "  server CPU of it / OpenSSH", "s", 1.4, 1.05)
