@@ -106,6 +106,8 @@ class _BoundedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, deadlines: Deadlines, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._deadlines = deadlines
+        self._allowed: float | None = None  # seconds for what has to come next
+        self._changed = False  # `_allowed` was set anew
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
         self._head_open = False
@@ -116,9 +118,11 @@ class _BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
         self._await(self._deadlines.headers_s)
+        self._set_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._await(None)
+        self._set_deadline()
         self._resumed()
         super().connection_lost(exc)
 
@@ -131,6 +135,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._head_came = len(data) + (self._head_came if was_open else 0)
             if self._head_came > 2 * limits.HTTP_HEADERS_BYTES_MAX:
                 self._refuse(b"431 Request Header Fields Too Large")
+        self._set_deadline()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -174,9 +179,16 @@ class _BoundedProtocol(HttpToolsProtocol):
             raise ValueError("the head of the request is over its bound")
 
     def _await(self, seconds: float | None) -> None:
+        self._allowed, self._changed = seconds, True
+
+    def _set_deadline(self) -> None:
+        """Once what came is read: most requests come whole, and need no timer."""
+        if not self._changed:
+            return
+        self._changed = False
         if self._deadline is not None:
             self._deadline.cancel()
-        self._deadline = None if seconds is None else self.loop.call_later(seconds, self._late)
+        self._deadline = None if self._allowed is None else self.loop.call_later(self._allowed, self._late)
 
     def _late(self) -> None:
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:

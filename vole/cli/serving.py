@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import shlex
@@ -14,6 +15,8 @@ import click
 
 from vole.base.errors import Invalid
 from vole.config import reading, server
+
+_YOUNG_MAX = 20_000  # objects made and not freed before the collector looks at them: 700, as usual, are one page
 
 REMOTE_NEXT_STEPS = """\
 next:
@@ -75,7 +78,14 @@ async def _serve(config: server.Config) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         loop.add_signal_handler(signal.SIGHUP, _reload, app)
-        await app.run(stop, ready=lambda: _tell_manager("READY=1"))
+        await app.run(stop, ready=_ready)
+
+
+def _ready() -> None:
+    """What is there now stays: the collector no longer stalls every push while it looks through all of it."""
+    gc.freeze()
+    gc.set_threshold(_YOUNG_MAX, 20, 20)
+    _tell_manager("READY=1")
 
 
 def _reload(app: object) -> None:

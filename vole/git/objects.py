@@ -1,12 +1,15 @@
 """What pages show of a repository: branches, tags, trees, files, commits. Reads alone; each read has a bound.
 
-Plain functions that block: call them in a thread. A repository is opened for each call. Names and paths are bytes
-inside git; here a path stays bytes, and a name becomes text with `surrogateescape`.
+Plain functions that block: call them in a thread. A repository is opened for each call, but where it is `Held`.
+Names and paths are bytes inside git; here a path stays bytes, and a name becomes text with `surrogateescape`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -123,6 +126,55 @@ class Place:
     kind: Literal["branch", "tag", "commit"]
     commit: CommitId
     path: bytes
+
+
+class Held:
+    """Repositories kept open for HELD_S, for the loop's thread: opening one costs as much as reading a small commit.
+
+    A folder that is held open keeps its inode: another repository of the same name is never taken for it.
+    """
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[str, _Held] = OrderedDict()
+
+    def open(self, path: Path) -> pygit2.Repository:
+        """As `open_repository`. Raises NotFound, Unavailable."""
+        name = str(path)
+        held = self._open.get(name)
+        if held is not None and held.still_at(name):
+            return held.repository
+        self._drop(name)
+        self._open[name] = held = _Held(open_repository(path), os.open(path, os.O_RDONLY | os.O_DIRECTORY))
+        # Not longer, since what is open keeps its bytes on the disk after it is gone.
+        asyncio.get_running_loop().call_later(limits.HELD_S, self._drop, name)
+        if len(self._open) > limits.HELD_MAX:
+            self._drop(next(iter(self._open)))
+        return held.repository
+
+    def close(self) -> None:
+        """Let go of all."""
+        for name in list(self._open):
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        held = self._open.pop(name, None)
+        if held is not None:
+            os.close(held.folder)
+
+
+@dataclass(frozen=True)
+class _Held:
+    repository: pygit2.Repository
+    folder: int  # a descriptor of it
+
+    def still_at(self, name: str) -> bool:
+        """The same folder, and nothing borrowed: what opening it would say."""
+        if os.path.exists(f"{name}/objects/info/alternates"):
+            return False
+        try:
+            return os.path.samestat(os.stat(name), os.fstat(self.folder))
+        except FileNotFoundError:
+            return False
 
 
 def is_binary(data: bytes) -> bool:

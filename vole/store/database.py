@@ -116,6 +116,7 @@ class Database:
         self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
         self._idle: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()  # of readers, as many as threads
+        self._glancing: sqlite3.Connection | None = None  # the loop's
         self._thread = threading.Thread(target=self._write_all, name="store-writer", daemon=True)
         self._opened: Future[None] = Future()
         self._closed = False
@@ -130,6 +131,7 @@ class Database:
         await asyncio.wrap_future(database._opened)
         for _ in range(READERS):
             database._idle.put(_open_reader(path))
+        database._glancing = _open_reader(path)
         return database
 
     async def write(self, change: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -148,15 +150,24 @@ class Database:
         """What `query(view, …)` returns, from one snapshot. It runs on a thread of its own, to its end."""
         if self._closed:
             raise Unavailable("the store is closed: the server is stopping")
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[T] = loop.create_future()
         job = self._readers.submit(self._read, lambda view: query(view, *args, **kwargs), query.__qualname__)
-        reading = asyncio.wrap_future(job)
+        job.add_done_callback(lambda job: loop.call_soon_threadsafe(_hand_over, job, found))
+        late = loop.call_later(READ_WAIT_S, job.cancel)  # in vain once it has begun
         try:
-            await asyncio.wait((reading,), timeout=READ_WAIT_S)
-            if job.cancel():  # it has not begun
-                raise Unavailable("every reader of the store is busy")
-            return await reading
+            return await found
         finally:
-            reading.cancel()
+            late.cancel()
+            job.cancel()
+
+    def glance(
+        self, query: Callable[Concatenate[View, P], Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """What `query(view, …)` returns, read at once on the thread of the loop: for a few rows found by an index."""
+        if self._closed or self._glancing is None:
+            raise Unavailable("the store is closed: the server is stopping")
+        return self._read_on(self._glancing, lambda view: query(view, *args, **kwargs), query.__qualname__)
 
     async def probe(self) -> None:
         """Raises Unavailable when no change can be made just now: the writer answers and has the write lock."""
@@ -170,17 +181,24 @@ class Database:
         self._waiting.put(None)
         await asyncio.to_thread(self._thread.join)
         await asyncio.to_thread(self._readers.shutdown)
+        if self._glancing is not None:
+            self._glancing.close()
         while not self._idle.empty():
             self._idle.get_nowait().close()
 
     def _read(self, query: Callable[[View], Coroutine[Any, Any, T]], name: str) -> T:
         connection = self._idle.get_nowait()
         try:
+            return self._read_on(connection, query, name)
+        finally:
+            self._idle.put(connection)
+
+    def _read_on(self, connection: sqlite3.Connection, query: Callable[[View], Coroutine[Any, Any, T]], name: str) -> T:
+        try:
             connection.execute("BEGIN")
             return _driven(query(View(connection, self._clock.now())), name)
         finally:
             connection.rollback()
-            self._idle.put(connection)
 
     def _write_all(self) -> None:
         try:
@@ -273,6 +291,18 @@ def _open_reader(path: Path) -> sqlite3.Connection:
     connection.row_factory = sqlite3.Row
     connection.execute("PRAGMA query_only = 1")
     return connection
+
+
+def _hand_over(job: Future[T], found: asyncio.Future[T]) -> None:
+    """What a reader's thread came to, on the loop. By hand: `wait` and `wrap_future` cost as much as a small read."""
+    if found.done():  # its caller is gone
+        return
+    if job.cancelled():
+        found.set_exception(Unavailable("every reader of the store is busy"))
+    elif (error := job.exception()) is not None:
+        found.set_exception(error)
+    else:
+        found.set_result(job.result())
 
 
 def _driven(reading: Coroutine[Any, Any, T], name: str) -> T:

@@ -10,6 +10,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -115,9 +116,8 @@ class Edge:
         hops = [hop.strip() for hop in forwarded if hop.strip()][-8:]
         while self._is_proxy(text) and hops:
             text = hops.pop()
-        try:
-            address = ipaddress.ip_address(text)
-        except ValueError:
+        address = _address(text)
+        if address is None:
             return "unknown"
         if address.is_loopback and not self._is_proxy(text):
             return None
@@ -126,11 +126,16 @@ class Edge:
         return str(address)
 
     def _is_proxy(self, text: str) -> bool:
-        try:
-            address = ipaddress.ip_address(text)
-        except ValueError:
-            return False
-        return any(address in network for network in self.proxies)
+        address = _address(text)
+        return address is not None and any(address in network for network in self.proxies)
+
+
+@lru_cache(maxsize=1024)
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
 
 
 def _fault(scope: Scope) -> tuple[int, str] | None:

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from vole.base.clock import Moment, iso
 from vole.base.escape import visible_lines
 
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+_HEADS_MAX = 256
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
@@ -63,7 +65,10 @@ class Renderer:
             auto_reload=False,
         )
         self._environment.filters |= {"when": when, "span": span, "size": size, "count": count}
-        self._environment.globals |= {"static": self.asset, "m": self._environment.get_template("macros.html").module}
+        macros: Any = self._environment.get_template("macros.html").module
+        # A repository's head is the same on page after page.
+        heads = lru_cache(_HEADS_MAX)(macros.repo_head)
+        self._environment.globals |= {"static": self._by_name, "m": macros, "repo_head": heads}
 
     def render(self, page: Page, frame: Frame) -> bytes:
         """The page, whole."""
@@ -77,12 +82,17 @@ class Renderer:
 
 def shown(text: str) -> Markup:
     """The one escaping function of HTML: for text and for values of attributes."""
-    return Markup.escape(visible_lines(text))
+    plain = text.isascii() and text.isprintable()  # as most is, and known faster than it is searched
+    return escape(str(text) if plain else visible_lines(text))
 
 
 def when(moment: Moment) -> str:
     """`2026-11-30 12:04:05 UTC`."""
-    return iso(moment)[:19].replace("T", " ") + " UTC"
+    return _in_words(iso(moment))
+
+
+def _in_words(exact: str) -> str:
+    return exact[:19].replace("T", " ") + " UTC"
 
 
 def span(microseconds: int) -> str:
@@ -121,7 +131,8 @@ class _Ages:
 
     def __call__(self, moment: Moment) -> Markup:
         exact = iso(moment)
-        return Markup('<time datetime="{}" title="{}">{}</time>').format(exact, when(moment), ago(self._now, moment))
+        words = f'<time datetime="{exact}" title="{_in_words(exact)}">{ago(self._now, moment)}</time>'
+        return Markup(words)  # noqa: S704  digits and words of ours
 
 
 def ago(now: Moment, moment: Moment) -> str:

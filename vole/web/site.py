@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -13,6 +13,7 @@ from starlette.routing import Router
 
 from vole.base.errors import NotFound
 from vole.base.offload import Offload
+from vole.git.objects import Held
 from vole.http import HttpServer, Receive, Scope, Send
 from vole.web import live, login
 from vole.web.edge import Edge, Rate
@@ -41,6 +42,7 @@ class WebDoor:
             git_places=GitPlaces(),
             streams=Streams(),
             kept=Kept(parts.db, parts.clock),
+            held=Held(),
             closing=asyncio.Event(),
         )
         self._server = HttpServer(application(self._house), parts.bound, parts.certificate)
@@ -61,13 +63,14 @@ class WebDoor:
         self._house.closing.set()
         await self._server.stop()
         self._house.workshop.close()
+        self._house.held.close()
         await self._house.offload.close()
 
 
 def application(house: House) -> Edge:
     """The whole site as an ASGI application."""
     router = Router(
-        [StarletteRoute(route.path, _endpoint(house, route), methods=[route.method]) for route in ROUTES],
+        [StarletteRoute(route.path, _Endpoint(house, route), methods=[route.method]) for route in ROUTES],
         redirect_slashes=False,  # it would redirect to the host that the request names
         default=_Nowhere(house),
     )
@@ -75,16 +78,22 @@ def application(house: House) -> Edge:
     return Edge(router, house.renderer.assets, house.kept, Rate(house.parts.clock), networks)
 
 
-def _endpoint(house: House, route: Route) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
-        try:
-            return await _answer(house, route, request)
-        except Left:
-            return Response(status_code=499)
-        except Exception as error:
-            return await _refused(house, request, error, text=route.text)
+@dataclass(frozen=True)
+class _Endpoint:
+    """A route as an ASGI application: what it raises is a refusal here, so nothing around it need look for one."""
 
-    return endpoint
+    house: House
+    route: Route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            answer = await _answer(self.house, self.route, request)
+        except Left:
+            answer = Response(status_code=499)
+        except Exception as error:
+            answer = await _refused(self.house, request, error, text=self.route.text)
+        await answer(scope, receive, send)
 
 
 async def _answer(house: House, route: Route, request: Request) -> Response:
@@ -92,7 +101,7 @@ async def _answer(house: House, route: Route, request: Request) -> Response:
         login.prove_same_origin(request, house.parts.url)
     session = None if route.needs == "public" else login.session_of(request, house.parts.url)
     name = None if route.needs == "anyone" else request.path_params["repo"]
-    person, repo = await house.parts.db.read(admit, session, name, "read")
+    person, repo = house.parts.db.glance(admit, session, name, "read")
     return await route.answer(Visit(request, house, request.state.client, session, person, repo))
 
 

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import asyncio
+import shutil
+
 import pytest
 
+from tests import aio
 from tests.unit.git.gitrepo import GitRepo
 from vole.base import limits
+from vole.base.errors import NotFound, Unavailable
 from vole.base.ids import CommitId
 from vole.git import diffs
+from vole.git.objects import Held
 
 
 def _going() -> None:
@@ -132,3 +138,100 @@ def test_a_diff_stops_when_nobody_waits(repo):
 
     with pytest.raises(ConnectionError):
         diffs.of_commit(repo.path, CommitId(tip), gone)
+
+
+# ---- at once
+
+
+def _at_once(repo, commit):
+    async def story():
+        held = Held()
+        try:
+            return diffs.of_small_commit(held, repo.path, CommitId(commit))
+        finally:
+            held.close()
+
+    return aio.run(story())
+
+
+def test_a_small_commit_is_the_same_made_at_once(repo):
+    tips = [
+        repo.commit({"a": "1\n2\n", "b/c": "3", "b/d/e": b"\0"}),
+        repo.commit({"a": "1\n3\n", "b/c": None}),
+        repo.commit({"a": "1\n3\n"}, modes={"a": "100755"}),
+        repo.commit({"b/d/e": "text now\n", "b/d/f": "1"}),
+    ]
+
+    for tip in tips:
+        assert _at_once(repo, tip) == diffs.of_commit(repo.path, CommitId(tip), _going)
+
+
+@pytest.mark.proves("SR-53")
+@pytest.mark.parametrize(
+    "costly",
+    [
+        pytest.param(lambda repo: repo.commit({"a": "x" * (limits.AT_ONCE_BYTES_MAX + 1)}), id="a large file"),
+        pytest.param(lambda repo: repo.commit({"a": "1"}, "m" * (limits.AT_ONCE_BYTES_MAX + 1)), id="a large commit"),
+        pytest.param(lambda repo: repo.commit({f"d/{'f' * 200}{n}": "1" for n in range(80)}), id="a large folder"),
+        pytest.param(lambda repo: repo.commit({"a": "1\n" * (limits.AT_ONCE_LINES_MAX + 1)}), id="many lines"),
+        pytest.param(lambda repo: repo.commit({f"f{n}": "1" for n in range(limits.AT_ONCE_OBJECTS_MAX)}), id="files"),
+        pytest.param(lambda repo: repo.commit({f"{'d/' * limits.AT_ONCE_OBJECTS_MAX}f": "1"}), id="a deep path"),
+        pytest.param(lambda repo: (repo.commit({"a": "1"}), repo.commit({"a": None, "b": "1"}))[1], id="a move"),
+        pytest.param(lambda repo: _nested(repo, 10, 10), id="a bomb"),
+    ],
+)
+def test_what_takes_longer_is_not_made_at_once(repo, costly):
+    tip = costly(repo)
+
+    with pytest.raises(diffs.CostlyError):
+        _at_once(repo, tip)
+
+
+def test_a_repository_made_anew_is_never_the_one_that_was_held(repo):
+    async def story():
+        held = Held()
+        tip = CommitId(repo.commit({"secret": "1"}))
+        repo.git("repack", "-qad")  # what was read of a pack can still be read when its folder is gone
+        first = held.open(repo.path)
+        diffs.of_small_commit(held, repo.path, tip)
+        assert held.open(repo.path) is first
+        shutil.rmtree(repo.path)
+        GitRepo(repo.path)
+        with pytest.raises(NotFound):
+            diffs.of_small_commit(held, repo.path, tip)
+        shutil.rmtree(repo.path)
+        with pytest.raises(NotFound):
+            held.open(repo.path)
+        held.close()
+
+    aio.run(story())
+
+
+def test_a_held_repository_that_begins_to_borrow_is_refused(repo):
+    async def story():
+        held = Held()
+        tip = CommitId(repo.commit({"a": "1"}))
+        held.open(repo.path)
+        (repo.path / "objects" / "info" / "alternates").write_text("/elsewhere\n")
+        with pytest.raises(Unavailable, match="alternates"):
+            diffs.of_small_commit(held, repo.path, tip)
+        held.close()
+
+    aio.run(story())
+
+
+def test_what_is_held_is_let_go_of(tmp_path, monkeypatch):
+    async def story():
+        held, most = Held(), 2
+        monkeypatch.setattr(limits, "HELD_MAX", most)
+        paths = [GitRepo(tmp_path / f"{n}.git").path for n in range(most + 1)]
+        opened = [held.open(path) for path in paths]
+        assert held.open(paths[-1]) is opened[-1]
+        assert held.open(paths[0]) is not opened[0]  # it went first
+        monkeypatch.setattr(limits, "HELD_S", 0)
+        again = held.open(paths[1])
+        while held.open(paths[1]) is again:  # as long as a story may take
+            await asyncio.sleep(0)
+        held.close()
+
+    aio.run(story())

@@ -300,6 +300,20 @@ def test_a_read_that_awaits_something_else_is_named(tmp_path):
         run(story())
 
 
+def test_a_glance_sees_what_is_durable_and_ends_with_the_store(tmp_path):
+    async def story():
+        db = await _open(tmp_path)
+        before = db.glance(_labels)
+        await db.write(_declare, "linux")
+        after = db.glance(_labels)
+        await db.close()
+        with pytest.raises(Unavailable, match="closed"):
+            db.glance(_labels)
+        return before, after
+
+    assert run(story()) == ([], ["linux"])
+
+
 def test_a_read_that_gets_no_turn_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(database, "READ_WAIT_S", 0.05)
     go_on = threading.Event()

@@ -30,6 +30,7 @@ from vole.evidence.logs import LogStore
 from vole.flows.administration import Administration
 from vole.flows.administration import Parts as AdministrationParts
 from vole.flows.leasing import Leasing, LeasingParts
+from vole.git.objects import Held
 from vole.git.storage import Storage
 from vole.jobs import ledger as jobs
 from vole.jobs.index import QueueIndex
@@ -246,7 +247,7 @@ async def a_site(folder: Path, *, url: str = URL, proxies: tuple[str, ...] = ())
             artifacts=artifacts, sweeps=lambda: [Sweep("leases", leasing.look, 1.0)],
         )  # fmt: skip
         house = House(
-            parts, Renderer(parts.templates), offload, Workshop(), GitPlaces(), Streams(), Kept(db, clock),
+            parts, Renderer(parts.templates), offload, Workshop(), GitPlaces(), Streams(), Kept(db, clock), Held(),
             asyncio.Event(),
         )  # fmt: skip
         transport = httpx.ASGITransport(application(house), client=("192.0.2.1", 1000))
@@ -255,6 +256,7 @@ async def a_site(folder: Path, *, url: str = URL, proxies: tuple[str, ...] = ())
                 yield Site(house, client, index, offload, folder)
         finally:
             house.workshop.close()
+            house.held.close()
             logs.close()
             storage.close()
             await db.close()

@@ -344,6 +344,25 @@ def test_a_commit_page_is_made_once_and_again_when_its_runs_move(tmp_path):
     assert later.content != same[0].content
 
 
+def test_a_commit_page_made_in_its_turn_is_the_one_made_at_once(tmp_path, monkeypatch):
+    async def story():
+        async with a_site(tmp_path) as site:
+            tip = (await site.repo("app")).commit({"f": "x <b>\n", "g": "\t\u202e\r\n"})
+            me = await site.person("mia")
+            work, turns = site.house.workshop.run, []
+            monkeypatch.setattr(site.house.workshop, "run", lambda *args: turns.append(1) or work(*args))
+            at_once = await site.get(f"/app/commit/{tip}", me)
+            before = len(turns)
+            monkeypatch.setattr(limits, "AT_ONCE_OBJECTS_MAX", 0)
+            return at_once, await site.get(f"/app/commit/{tip}", me), before, len(turns)
+
+    at_once, in_turn, before, after = aio.run(story())
+
+    assert (at_once.status_code, before, after) == (200, 0, 1)
+    assert at_once.content == in_turn.content
+    assert all(part in at_once.text for part in ("x &lt;b&gt;", "\\u202e"))
+
+
 def test_a_run_at_a_kept_commit_shows_at_once(tmp_path):
     async def story():
         async with a_site(tmp_path) as site:

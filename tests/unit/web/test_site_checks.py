@@ -110,6 +110,7 @@ def test_the_same_statements_run_for_a_private_repository_and_for_a_missing_one(
                 for connection in [site.db._idle.get_nowait() for _ in range(READERS)]:
                     connection.set_trace_callback(said.append)
                     site.db._idle.put(connection)
+                site.db._glancing.set_trace_callback(said.append)
                 await site.get(f"/{name}/runs/1")
                 counts.append([re.sub(r"'\w+'|[0-9]+", "?", line) for line in said])
             return counts

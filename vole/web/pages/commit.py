@@ -83,13 +83,13 @@ async def commit(visit: Visit) -> Response:
         commit_id = CommitId.parse(visit.request.path_params["commit"])
     except Invalid:
         raise NotFound("there is no such commit") from None
-    runs = await visit.read(jobs.runs_of_commit, visit.repo.id, commit_id)
+    runs = visit.house.parts.db.glance(jobs.runs_of_commit, visit.repo.id, commit_id)
     if visit.person is not None:
-        return _html(await visit.work(lambda going: _made(visit, commit_id, runs, going)[0]))
+        return _html((await _page(visit, commit_id, runs))[0])
     same = kept.same(path, lambda at: _facts(visit, runs, at), commits)
     if same is not None:
         return _html(same)
-    body, when = await visit.work(lambda going: _made(visit, commit_id, runs, going))
+    body, when = await _page(visit, commit_id, runs)
     kept.keep(path, _facts(visit, runs, when), when, commits, body)
     return _html(body)
 
@@ -104,17 +104,25 @@ def _html(body: bytes) -> Response:
     return Response(body, media_type="text/html; charset=utf-8")
 
 
-def _made(visit: Visit, commit_id: CommitId, runs: list[RunRow], going: Going) -> tuple[bytes, Moment]:
-    """The page as bytes, and when the commit was made: ages on it hang on that."""
-    where, name = folder(visit), visit.repo.name
-    found, diff = diffs.of_commit(where, commit_id, going)
+async def _page(visit: Visit, commit_id: CommitId, runs: list[RunRow]) -> tuple[bytes, Moment]:
+    """The page as bytes, and when the commit was made: ages on it hang on that. A small one is made on the loop."""
+    where = folder(visit)
+    try:
+        small = diffs.of_small_commit(visit.house.held, where, commit_id)
+    except diffs.CostlyError:
+        return await visit.work(lambda going: _made(visit, runs, diffs.of_commit(where, commit_id, going), going))
+    return _made(visit, runs, small, lambda: None)
+
+
+def _made(visit: Visit, runs: list[RunRow], compared: tuple[Commit, Diff], going: Going) -> tuple[bytes, Moment]:
+    (found, diff), name = compared, visit.repo.name
     page = CommitPage(
         repo=head(visit, "commits"),
         commit=found,
         parents=tuple((parent[:10], links.commit(name, parent)) for parent in found.parents),
-        tree_href=links.tree(name, commit_id),
+        tree_href=links.tree(name, found.id),
         runs=tuple(run_line(name, run) for run in runs),
-        files=_files(name, commit_id, diff, going),
+        files=_files(name, found.id, diff, going),
         added=diff.added,
         removed=diff.removed,
         more=diff.more,
@@ -149,12 +157,13 @@ def _file(repo: RepoName, commit_id: CommitId, number: int, file: FileDiff) -> F
 def _rows(number: int, hunk: Hunk) -> str:
     """The rows of a hunk: old number, new number, sign and text. Written here, since a diff has thousands of them."""
     rows = [f'<tr class="hunk"><td colspan="3">{shown(hunk.section)}</td></tr>']
-    for line in hunk.lines:
+    texts = str(shown("\n".join(line.text for line in hunk.lines))).split("\n")  # no line has an end in it
+    for line, text in zip(hunk.lines, texts, strict=True):
         look = _SIGNS[line.sign]
         side, at = ("R", line.new) if line.new is not None else ("L", line.old)
         ends = "" if line.ends else ' <span class="dim">(no line end)</span>'
         rows.append(
             f'<tr id="f{number}{side}{at}" class="{look}"><td>{line.old or ""}</td><td>{line.new or ""}</td>'
-            f"<td><span>{line.sign}</span>{shown(line.text)}{ends}</td></tr>"
+            f"<td><span>{line.sign}</span>{text}{ends}</td></tr>"
         )
     return "".join(rows)

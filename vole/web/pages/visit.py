@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -16,7 +16,7 @@ from starlette.responses import Response
 from vole.base import limits
 from vole.base.errors import Exhausted, NotFound
 from vole.base.offload import Offload
-from vole.git.objects import Going
+from vole.git.objects import Going, Held
 from vole.people.model import Person
 from vole.repos.model import Repo
 from vole.store.database import View
@@ -28,6 +28,8 @@ from vole.web.render import Frame, Page, Renderer
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_LISTEN_AFTER_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class House:
     git_places: GitPlaces
     streams: Streams
     kept: Kept
+    held: Held
     closing: asyncio.Event
 
 
@@ -114,21 +117,8 @@ class Workshop:
 
     async def run(self, client: str, request: Request, deed: Callable[[Going], T]) -> T:
         left = threading.Event()
-        listening = asyncio.ensure_future(_gone(request))
-        working = asyncio.ensure_future(self._in_turn(client, left, deed))
-        try:
-            await asyncio.wait({listening, working}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                left.set()
-                working.cancel()
-            return await working
-        except asyncio.CancelledError:
-            left.set()
-            if listening.done():
-                raise Left from None
-            raise
-        finally:
-            listening.cancel()
+        with _Listening(request, left):
+            return await self._in_turn(client, left, deed)
 
     def close(self) -> None:
         """Take nothing more. What runs ends at its next look."""
@@ -138,8 +128,15 @@ class Workshop:
         mine = self._clients.setdefault(client, _Client())
         mine.waiting += 1
         try:
-            async with _place(mine.turn), _place(self._places):
-                return await self._on_thread(left, deed)
+            await _take(mine.turn)
+            try:
+                await _take(self._places)
+                try:
+                    return await self._on_thread(left, deed)
+                finally:
+                    self._places.release()
+            finally:
+                mine.turn.release()
         finally:
             mine.waiting -= 1
             if not mine.waiting:
@@ -159,6 +156,7 @@ class Workshop:
         try:
             return await asyncio.shield(thread)
         except asyncio.CancelledError:
+            left.set()
             # The place is free only when the thread is.
             with contextlib.suppress(Exception):
                 await thread
@@ -204,17 +202,53 @@ class GitPlaces:
             del self._running[client]
 
 
-@contextlib.asynccontextmanager
-async def _place(places: asyncio.Semaphore) -> AsyncIterator[None]:
+class _Listening:
+    """Cancels what is done in it when the client leaves, and raises Left then.
+
+    It begins to listen after a moment: most pages are made by then, and a task for each costs more than it saves.
+    """
+
+    def __init__(self, request: Request, left: threading.Event) -> None:
+        self._request = request
+        self._left = left
+
+    def __enter__(self) -> None:
+        self._caller = asyncio.current_task()
+        self._listener: asyncio.Task[None] | None = None
+        self._soon = asyncio.get_running_loop().call_later(_LISTEN_AFTER_S, self._listen)
+        self._over = False
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._over = True
+        self._soon.cancel()
+        heard = self._listener is not None and self._listener.done()
+        if self._listener is not None:
+            self._listener.cancel()
+        if kind is asyncio.CancelledError and heard:
+            assert self._caller is not None
+            self._caller.uncancel()
+            raise Left from None
+
+    def _listen(self) -> None:
+        self._listener = asyncio.ensure_future(_gone(self._request))
+        self._listener.add_done_callback(self._heard)
+
+    def _heard(self, _: object) -> None:
+        if not self._over and self._caller is not None:
+            self._left.set()
+            self._caller.cancel()
+
+
+async def _take(places: asyncio.Semaphore) -> None:
+    """A place, within PAGE_WAIT_S. Release it."""
+    if not places.locked():
+        await places.acquire()  # at once
+        return
     try:
         async with asyncio.timeout(limits.PAGE_WAIT_S):
             await places.acquire()
     except TimeoutError:
         raise Exhausted(f"no page could be made within {limits.PAGE_WAIT_S} s (PAGE_RENDERS_MAX)") from None
-    try:
-        yield
-    finally:
-        places.release()
 
 
 async def _gone(request: Request) -> None:
