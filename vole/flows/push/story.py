@@ -64,7 +64,7 @@ class Pushes:
 
     async def open(self, person: Person, name: str, level: Level) -> OpenGit:
         """The repository `name` for `person`. Raises NotFound, in one shape for missing and private; Denied."""
-        repo, known_labels = await self._parts.db.read(_opening, RepoName(name))
+        repo, known_labels = self._parts.db.glance(_opening, RepoName(name))
         if repo is None or not may(person, "read", repo):
             raise NotFound(
                 f"there is no repository {visible(name, 80)!r} that you may read; nothing was created",
