@@ -36,6 +36,7 @@ from vole.flows.recovery import Recovery
 from vole.flows.retention import ArtifactRetention, Retention
 from vole.flows.upkeep import Upkeep, UpkeepParts
 from vole.git import version as git_version
+from vole.git.bitmaps import Bitmaps
 from vole.git.service import GitPrograms
 from vole.git.storage import Storage
 from vole.http import Certificate
@@ -233,6 +234,7 @@ class App:
             Sweep("grants", self.leasing.recheck, limits.LOOK_S, topics=("people",)),
             Sweep("connections", ssh.people_changed, limits.LOOK_S, topics=("people",)),
             Sweep("pushes", self.recovery.settle_pushes, limits.LOOK_S),
+            Sweep("bitmaps", Bitmaps(self.programs).once, limits.BITMAPS_AFTER_S),
             Sweep("retention", retention.once, limits.RETENTION_LOOK_S),
             Sweep("artifacts", expiry.once, limits.RETENTION_LOOK_S),
         ]

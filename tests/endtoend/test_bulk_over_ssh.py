@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import asyncssh
 import pytest
 
 from tests.aio import run
@@ -62,6 +63,32 @@ def test_server_memory_is_flat_during_a_push_and_a_clone(tmp_path):
     growths = run(push_and_clone(tmp_path, 48), timeout_s=19)
 
     assert max(growths) < GROWTH_BYTES_MAX
+
+
+@pytest.mark.parametrize("cipher", ["aes128-gcm@openssh.com", "aes256-gcm@openssh.com"])
+@pytest.mark.parametrize("who_asks", ["client", "server"])
+def test_keys_are_exchanged_anew_in_the_middle_of_a_clone(tmp_path, monkeypatch, who_asks, cipher):
+    async def story():
+        if who_asks == "server":
+            monkeypatch.setattr(asyncssh.connection, "_DEFAULT_REKEY_BYTES", MIB)
+        async with forge(tmp_path, parser=False) as at:
+            ada = await at.account("ada")
+            await at.repo("app", ada)
+            work = await at.work("work", {"a": "b"})
+            (work / "noise").write_bytes(os.urandom(4 * MIB))
+            await at.commit(work, {"c": "d"})
+            assert (await at.push(ada, work, "app")).status == 0
+            options = ("-o", f"Ciphers={cipher}", "-v", *(("-o", "RekeyLimit=1M") if who_asks == "client" else ()))
+            ssh = " ".join(at.ssh_words(ada, *options))
+
+            cloned = await said("git", "clone", at.url("app"), "copy", cwd=at.folder, env={"GIT_SSH_COMMAND": ssh})
+
+            assert cloned.status == 0, cloned.err
+            assert f"cipher: {cipher}" in cloned.err
+            assert cloned.err.count("SSH2_MSG_NEWKEYS received") >= 3
+            assert (at.folder / "copy" / "noise").read_bytes() == (work / "noise").read_bytes()
+
+    run(story())
 
 
 @pytest.mark.slow

@@ -85,6 +85,9 @@ GIT_DATA_BYTES_MAX = 2 * GIB  # heap of one receive-pack: a delta bomb ends ther
 PUSH_NOTICES_MAX = 50  # lines of an accepted push before its runs; a pipe holds them at once
 SSH_TAIL_S = 600  # seconds a client may take for the last buffered megabyte
 PUSH_CHECK_S = 60  # seconds one push's check may take
+BITMAPS_OBJECTS_MIN = 5_000  # in packs; to walk through fewer takes a clone less than it takes to say hello
+BITMAPS_AFTER_S = 1.0  # seconds after a push or clone: whoever follows at once is not held up
+BITMAPS_S = 600  # seconds the writing may take; a repository of two million objects takes 30
 GIT_END_S = 10  # seconds from TERM to KILL for a git child whose client left
 
 # The runner link (runner.md 2)

@@ -44,6 +44,8 @@ _SETTINGS = (
     "maintenance.auto=false",
     "protocol.allow=never",
     "protocol.file.allow=never",
+    # A push's quarantine borrows from its own repository, whose refs git has listed already: not once more.
+    "core.alternateRefsCommand=true",
 )
 _RECEIVE = (
     "receive.autogc=false",
@@ -53,9 +55,8 @@ _RECEIVE = (
     "receive.advertisePushOptions=true",
     "receive.denyDeleteCurrent=refuse",
     "receive.hideRefs=refs/vole",
-    # To a quarantine the repository itself is an alternate: git would start one more program to list its refs again.
-    "core.alternateRefsCommand=true",
 )
+_NICE = 10  # of what nobody waits for
 _UPLOAD = ("uploadpack.hideRefs=refs/vole", "uploadpack.hideRefs=!refs/vole/runs")
 
 
@@ -105,6 +106,7 @@ class GitPrograms:
         self._receiving: Counter[Path] = Counter()
         self._untidy: set[Path] = set()
         self._tidying: dict[Path, asyncio.Future[None]] = {}
+        self.used: dict[Path, float] = {}  # when each repository was first served since `Bitmaps` looked; loop's clock
 
     async def alone(self) -> None:
         """Wait until no receive-pack of an earlier server runs. Raises Unavailable after PUSH_LOCK_S."""
@@ -138,6 +140,7 @@ class GitPrograms:
                         self._untidy.add(path)
         finally:
             await self._tidy(path)
+            self._note(path)
 
     @asynccontextmanager
     async def upload_pack(self, who: AccountName, path: Path, protocol: str | None, sink: Sink) -> AsyncIterator[Child]:
@@ -150,6 +153,7 @@ class GitPrograms:
                 yield child
             finally:
                 await _ended(child)
+                self._note(path)
 
     async def _receiver(self, path: Path, protocol: str | None, sink: Sink, pipes: HookPipes) -> Child:
         env = environment(protocol, VOLE_ASK=str(pipes.ask), VOLE_TELL=str(pipes.tell))
@@ -187,6 +191,9 @@ class GitPrograms:
             yield
         finally:
             self._receiving[path] -= 1
+
+    def _note(self, path: Path) -> None:
+        self.used.setdefault(path, asyncio.get_running_loop().time())
 
     async def _tidy(self, path: Path) -> None:
         """What killed receive-packs left goes with the last that runs in the repository."""
@@ -267,6 +274,23 @@ async def source_pack(repository: Path, commit: CommitId, depth: int, haves: tup
     process.stdin.write(("\n".join(lines) + "\n").encode())
     process.stdin.close()
     return SourcePack(shallow, process)
+
+
+async def map_packs(path: Path) -> bool:
+    """Pack what lies loose and write one index with bitmaps over all packs. Whether git could. Others go first."""
+    argv = command((*_SETTINGS, "core.hooksPath=/dev/null"), "repack", "-d", "-n", "-q", "--write-midx",
+                   "--write-bitmap-index")  # fmt: skip
+    process = await _streams(argv, environment(GIT_DIR=str(path)))
+    try:
+        with contextlib.suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
+            resource.prlimit(process.pid, resource.RLIMIT_DATA, (limits.GIT_DATA_BYTES_MAX, limits.GIT_DATA_BYTES_MAX))
+        async with asyncio.timeout(limits.BITMAPS_S):
+            return await process.wait() == 0
+    except TimeoutError:
+        return False
+    finally:
+        await end(process)
 
 
 async def end(process: asyncio.subprocess.Process) -> None:
