@@ -266,7 +266,7 @@ async def forge(folder: Path, database: type[Database] = Database, *, parser: bo
         await db.close()
 
 
-async def _prospects(run: object) -> list[str]:
+async def _prospects(run: object, jobs: int) -> list[str]:
     return ["waits: no runner is connected"]
 
 

@@ -174,6 +174,7 @@ DIFF_FILE_BYTES_MAX = 512 * KIB  # either side of a file whose lines are shown
 AT_ONCE_BYTES_MAX = 16 * KIB  # any object of a commit whose page is made on the event loop, in about a millisecond
 AT_ONCE_OBJECTS_MAX = 32  # read for it
 AT_ONCE_LINES_MAX = 200  # changed in it
+AT_ONCE_VERDICTS_MAX = 32  # jobs times runners and one, that a push explains on the event loop, in half a millisecond
 HELD_S = 10  # seconds a repository stays open after it was opened for such a page
 HELD_MAX = 16  # such repositories at once
 README_BYTES_MAX = 256 * KIB

@@ -12,6 +12,7 @@ import pytest
 from tests.aio import run
 from tests.leasing_server import Server
 from tests.queueing import POLICY, a_hello, a_job, a_result, a_run
+from vole.base import limits
 from vole.base.clock import seconds
 from vole.base.errors import Conflict, Denied, Exhausted, Fenced, Invalid, NotFound
 from vole.base.ids import CommitId, JobKey, RepoName, RunNumber
@@ -730,20 +731,23 @@ def _remove(tx, index, repo):
 
 
 @pytest.mark.proves("I-24")
-def test_prospects_and_why_say_what_the_lease_would(tmp_path):
+@pytest.mark.parametrize("jobs", [1, limits.AT_ONCE_VERDICTS_MAX])
+def test_prospects_and_why_say_what_the_lease_would(tmp_path, jobs):
+    """A small run is explained where the loop stands, a large one on a reader's thread: the words are the same."""
+
     async def story():
         async with a_server(tmp_path) as server:
             session = await server.connects("mac-1", ["linux", "fasts"])
             free = await server.enqueues(a_run(a_job(runs_on=("linux",))), push=1)
-            assert await server.leasing.prospects(free.id) == ["waits: mac-1 asks for no work just now"]
+            assert await server.leasing.prospects(free.id, jobs) == ["waits: mac-1 asks for no work just now"]
             parked = await server.asks(session)
-            assert await server.leasing.prospects(free.id) == ["starts now on mac-1"]
+            assert await server.leasing.prospects(free.id, jobs) == ["starts now on mac-1"]
             await server.leasing.look()
             await parked
 
             stuck = await server.enqueues(a_run(a_job(runs_on=("linux", "fast"))), push=2)
 
-            assert await server.leasing.prospects(stuck.id) == [
+            assert await server.leasing.prospects(stuck.id, jobs) == [
                 "waits: no connected runner carries 'fast' (mac-1 lacks fast; nearest label: 'fasts')"
             ]
             app = (await server.repo("app")).id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vole.base import labels
+from vole.base import labels, limits
 from vole.base.errors import NotFound
 from vole.base.ids import JobId, JobKey, RepoId, RunId, RunNumber
 from vole.flows.leasing.desk import Desk
@@ -33,12 +33,15 @@ class Explaining:
 
     desk: Desk
 
-    async def prospects(self, run: RunId) -> list[str]:
-        """What comes next for the run, a line for each group of jobs that fare alike.
+    async def prospects(self, run: RunId, jobs: int) -> list[str]:
+        """What comes next for the run of so many `jobs`, a line for each group of them that fare alike.
 
         Jobs that wait for others are left out while there are any that do not. Raises NotFound.
         """
-        look = await self.desk.parts.db.read(_run, run, *self._side())
+        asks, cap = self._side()
+        few = jobs * (1 + len(asks)) <= limits.AT_ONCE_VERDICTS_MAX
+        db = self.desk.parts.db
+        look = db.glance(_run, run, asks, cap) if few else await db.read(_run, run, asks, cap)
         near = [one for one in look.jobs if one.demand.state not in (State.BLOCKED, State.FINISHED)] or look.jobs
         return explain.together([(one.key, explain.prospect(one, look.nearest)) for one in near])
 

@@ -50,7 +50,7 @@ class PushParts:
     storage: Storage
     offload: Offload
     index: QueueIndex
-    prospects: Callable[[RunId], Awaitable[list[str]]]  # why a run's jobs wait, by the function that leases
+    prospects: Callable[[RunId, int], Awaitable[list[str]]]  # why a run's jobs wait, by the function that leases
     url: str
 
 
@@ -174,7 +174,8 @@ class Pushes:
         return runs, default
 
     async def _prospects(self, started: StartedRun) -> list[str]:
-        return [] if started.run.skipped else await self._parts.prospects(started.run.id)
+        run = started.run
+        return [] if run.skipped else await self._parts.prospects(run.id, len(run.jobs))
 
 
 async def _opening(view: View, name: RepoName) -> tuple[Repo | None, frozenset[str]]:
