@@ -15,9 +15,9 @@ from vole.base.errors import Invalid
 from vole.base.ids import Epoch, JobId
 from vole.jobs import lease, rows
 from vole.jobs.index import QueueIndex
-from vole.jobs.ledger import moves
+from vole.jobs.ledger import groups, moves
 from vole.jobs.ledger.leases import give_up
-from vole.jobs.ledger.settle import settle
+from vole.jobs.ledger.settle import settle, settle_others
 from vole.jobs.model import Conclusion, EndCause, Ended, Happening, Job, Policy, State, Touched, times_of
 from vole.store.database import Tx
 
@@ -48,6 +48,8 @@ def sweep(tx: Tx, index: QueueIndex, policy: Policy, last: Moment | None, explai
     if policy.queue_timeout_s:
         for job in _ids(tx, rows.OVERDUE, since=tx.now - seconds(policy.queue_timeout_s)):
             touched |= _apart(tx, index, job, partial(_give_up_waiting, explained.get(job, "")))
+    for run in groups.runs_of_set_aside(tx):
+        touched |= settle_others(tx, index, groups.leave(tx, run))
     return Swept(touched, tx.now)
 
 
