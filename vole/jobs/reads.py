@@ -127,10 +127,13 @@ async def pinned(view: View, job: JobId) -> Pinned:
 
 
 async def overdue(view: View, queue_timeout_s: float) -> list[JobId]:
-    """Queued jobs that wait longer than `queue_timeout_s`; none when that is 0."""
+    """Queued jobs that wait longer than `queue_timeout_s` or will in a second; none when that is 0.
+
+    A second early, so that whoever explains them and then ends those that are due has each one's reason.
+    """
     if not queue_timeout_s:
         return []
-    found = await view.all(rows.OVERDUE, since=view.now - seconds(queue_timeout_s), most=limits.SWEEP_ROWS_MAX)
+    found = await view.all(rows.OVERDUE, since=view.now - seconds(queue_timeout_s - 1.0), most=limits.SWEEP_ROWS_MAX)
     return [JobId(row["id"]) for row in found]
 
 

@@ -52,8 +52,14 @@ LIMIT :most"""  # noqa: S608
 OVERTIME = f"""
 SELECT j.id
 FROM jobs j
-WHERE j.{HELD} AND j.state = 'running' AND j.timeout_at <= :now AND j.set_aside IS NULL
+WHERE j.{HELD} AND j.state = 'running' AND (j.timeout_at <= :now OR j.step_timeout_at <= :now)
+  AND j.set_aside IS NULL
 LIMIT :most"""  # noqa: S608
+STEP_OVERTIME = """
+SELECT a.step
+FROM jobs j
+JOIN attempts a ON a.job_id = j.id AND a.ended_at IS NULL
+WHERE j.id = :job AND j.step_timeout_at <= :now AND j.timeout_at > :now"""
 OVERDUE = """
 SELECT j.id
 FROM jobs j

@@ -16,3 +16,6 @@ CREATE TABLE group_places (
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX group_places_held ON group_places (repo_id, name, within) WHERE held_at IS NOT NULL;
 CREATE INDEX group_places_by_run ON group_places (run_id);
+
+-- When the server takes the step that a job is at for one that its runner should have ended; NULL: it has no limit.
+ALTER TABLE jobs ADD COLUMN step_timeout_at INTEGER;
