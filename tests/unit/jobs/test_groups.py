@@ -7,7 +7,9 @@ import dataclasses
 import pytest
 
 from tests.queueing import BLOB, COMMIT, EVENT, Queue, a_job, a_run
+from vole.base.clock import seconds
 from vole.jobs import explain, ledger, reads
+from vole.jobs.ledger import moves
 from vole.jobs.model import QueuedRun
 from vole.repos import ledger as repos
 from vole.wire import runner
@@ -186,9 +188,38 @@ def test_a_row_that_is_set_aside_keeps_nobody_waiting(queue, whole_run):
     queue.look("a")
     assert queue.one("SELECT set_aside FROM jobs WHERE id = :job", job=first.jobs[0])[0]
 
+    assert queue.sweep().leasable
+    assert queue.states(second) == {"test": "queued"}
+
+
+def test_one_that_expires_in_the_queue_frees_its_group(queue):
+    queue.with_policy(queue_timeout_s=100.0)
+    first, second = queue.enqueue(grouped()), queue.enqueue(grouped())
+    queue.pass_time(99)
+
+    queue.clock.advance(seconds(1))
+    touched = queue.sweep()
+
+    assert queue.run_of(first) == ("finished", "failure")
+    assert queue.states(second) == {"test": "queued"}
+    assert touched.leasable
+
+
+@pytest.mark.proves("I-20")
+@pytest.mark.parametrize("wish", [{}, {"queue": "latest"}, {"cancel_in_progress": True}])
+def test_a_row_that_cannot_be_read_keeps_no_newer_one_from_coming(queue, wish):
+    first, second = queue.enqueue(grouped()), queue.enqueue(grouped())
+    queue.checked = False
+    queue.connection.execute("PRAGMA ignore_check_constraints = 1")
+    for run in (first, second):
+        queue.connection.execute("UPDATE jobs SET on_lost = '?', state = 'odd' WHERE id = ?", (run.jobs[0],))
+
+    third = queue.enqueue(grouped(**wish))
+    queue.write(moves.set_aside, queue.index, first.jobs[0], "odd")
+    queue.write(moves.set_aside, queue.index, second.jobs[0], "odd")
     queue.sweep()
 
-    assert queue.states(second) == {"test": "queued"}
+    assert queue.states(third) == {"test": "queued"}
 
 
 # ---- When a job comes into line

@@ -11,7 +11,7 @@ from vole.base import limits
 from vole.base.clock import after, seconds
 from vole.base.errors import Conflict, Exhausted, Fenced
 from vole.base.ids import Epoch
-from vole.jobs import ledger
+from vole.jobs import ledger, reads
 from vole.jobs.model import EndCause
 from vole.wire import runner
 from vole.wire.plan import StepPlan
@@ -446,6 +446,17 @@ def test_one_job_of_a_matrix_that_expires_ends_the_rest_of_it_and_the_sweep_goes
 
     assert sorted(queue.states(run).values()) == ["cancelled", "cancelled", "expired"]
     assert queue.states(other) == {"other": "expired"}
+
+
+def test_a_job_is_explained_before_it_is_given_up_and_given_up_no_sooner_than_it_is_due(queue):
+    queue.with_policy(queue_timeout_s=100.0)
+    job_id = queue.job("nobody")
+    queue.clock.advance(seconds(99.5))
+
+    assert queue.read(reads.overdue, 100.0) == [job_id]
+    queue.sweep()
+
+    assert queue.state(job_id) == ("queued", None)
 
 
 def test_a_queue_timeout_of_zero_is_never(queue):

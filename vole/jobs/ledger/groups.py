@@ -52,13 +52,13 @@ def enter(tx: Tx, index: QueueIndex, member: Member, wish: Concurrency) -> tuple
     that this moved.
     """
     line = _line_of(tx, member, wish.group)
-    before = tx.all(f"SELECT * FROM group_places WHERE {_IN_LINE} ORDER BY place", **line.values)
+    before = _older(tx, line, member, wish)
     tx.run(
-        """
+        f"""
         INSERT INTO group_places (repo_id, name, within, place, run_id, job_id, spared)
-        VALUES (:repo, :name, :within, :place, :run, :job, :spared)""",
+        VALUES (:repo, :name, :within, (SELECT coalesce(max(place), 0) + 1 FROM group_places WHERE {_IN_LINE}),
+          :run, :job, :spared)""",
         **line.values,
-        place=before[-1]["place"] + 1 if before else 1,
         run=member.run,
         job=member.job,
         spared=int(wish.spared),
@@ -67,10 +67,8 @@ def enter(tx: Tx, index: QueueIndex, member: Member, wish: Concurrency) -> tuple
     ended: tuple[Ended, ...] = ()
     moved: set[RunId] = set()
     for place in before:
-        displaced = wish.cancel_in_progress or (wish.queue == "latest" and place["held_at"] is None)
-        if displaced and not place["spared"] and place["run_id"] != member.run:
-            ended += _cancel(tx, index, place, _cause(tx, member, wish))
-            moved.add(RunId(place["run_id"]))
+        ended += _cancel(tx, index, place, _cause(tx, member, wish))
+        moved.add(RunId(place["run_id"]))
     _admit(tx, line)
     return Touched(ended=ended), moved
 
@@ -139,6 +137,21 @@ def _line_of(tx: Tx, member: Member, name: str) -> Line:
 
 def _line(place: Row) -> Line:
     return Line(RepoId(place["repo_id"]), place["name"], RunId(place["within"]))
+
+
+def _older(tx: Tx, line: Line, newer: Member, wish: Concurrency) -> list[Row]:
+    """The places that a newer one cancels by its wish, first come first."""
+    if not wish.cancel_in_progress and wish.queue != "latest":
+        return []
+    return tx.all(
+        f"""
+        SELECT * FROM group_places
+        WHERE {_IN_LINE} AND spared = 0 AND run_id <> :run AND (:all OR held_at IS NULL)
+        ORDER BY place""",
+        **line.values,
+        run=newer.run,
+        all=wish.cancel_in_progress,
+    )
 
 
 def _holding_run(tx: Tx, line: Line) -> RunId | None:

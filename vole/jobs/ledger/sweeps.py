@@ -85,7 +85,8 @@ def restart(tx: Tx, index: QueueIndex, policy: Policy) -> None:
 def _left(tx: Tx, row: Row, column: str) -> int | None:
     if row[column] is None:
         return None
-    return tx.now + min(max(row[column] - row["renewed_at"], 0), int(row["timeout_us"]))
+    left: int = row[column] - row["renewed_at"]
+    return tx.now + min(max(left, 0), int(row["timeout_us"]))
 
 
 def rebuild_index(tx: Tx, index: QueueIndex) -> None:
