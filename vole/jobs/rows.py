@@ -77,11 +77,12 @@ JOIN runs r ON r.id = j.run_id
 JOIN repos p ON p.id = j.repo_id
 WHERE j.id = :job"""  # noqa: S608
 
-# Of a place `g` in the line of a concurrency group: what stands there has ended, or is worked on no more.
+# Of a place `g` in the line of a concurrency group: what stands there has ended, or is worked on no more and by nobody:
+# a runner that cannot renew a lease has let go of it at its deadline.
 PLACE_IS_OVER = """NOT EXISTS (
   SELECT 1 FROM jobs j
   WHERE j.run_id = g.run_id AND (g.job_id IS NULL OR j.id = g.job_id) AND j.state <> 'finished'
-    AND (j.set_aside IS NULL OR j.deadline_at IS NOT NULL))"""
+    AND (j.set_aside IS NULL OR j.deadline_at > :now))"""
 ADDRESS = """
 SELECT p.name || '/' || r.number || coalesce('/' || j.key, '') AS address
 FROM runs r

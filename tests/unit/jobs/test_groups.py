@@ -192,6 +192,19 @@ def test_a_row_that_is_set_aside_keeps_nobody_waiting(queue, whole_run):
     assert queue.states(second) == {"test": "queued"}
 
 
+def test_a_row_that_is_set_aside_while_it_runs_keeps_its_group_until_its_runner_has_let_go(queue):
+    first, second = queue.enqueue(grouped()), queue.enqueue(grouped())
+    queue.run("a")
+    queue.checked = False
+    queue.write(moves.set_aside, queue.index, first.jobs[0], "odd")
+
+    queue.pass_time(59)
+    assert queue.states(second) == {"test": "blocked"}
+    queue.pass_time(2)
+
+    assert queue.states(second) == {"test": "queued"}
+
+
 def test_one_that_expires_in_the_queue_frees_its_group(queue):
     queue.with_policy(queue_timeout_s=100.0)
     first, second = queue.enqueue(grouped()), queue.enqueue(grouped())

@@ -76,7 +76,9 @@ def enter(tx: Tx, index: QueueIndex, member: Member, wish: Concurrency) -> tuple
 def leave(tx: Tx, run: RunId) -> set[RunId]:
     """Free what the run and its jobs held and are over with; the runs of those whose turn it is now."""
     lines = set()
-    for place in tx.all(f"SELECT * FROM group_places g WHERE g.run_id = :run AND {rows.PLACE_IS_OVER}", run=run):
+    for place in tx.all(
+        f"SELECT * FROM group_places g WHERE g.run_id = :run AND {rows.PLACE_IS_OVER}", run=run, now=tx.now
+    ):
         lines.add(_drop(tx, place))
     return {next_ for line in lines if (next_ := _admit(tx, line)) is not None}
 
@@ -163,7 +165,7 @@ def _holding_run(tx: Tx, line: Line) -> RunId | None:
 def _admit(tx: Tx, line: Line) -> RunId | None:
     """Give the group to the first of the line, if that one waits; the run whose turn that makes it."""
     sql = f"SELECT g.*, {rows.PLACE_IS_OVER} AS over FROM group_places g WHERE {_IN_LINE} ORDER BY place LIMIT 1"
-    while (first := tx.one(sql, **line.values)) is not None:
+    while (first := tx.one(sql, **line.values, now=tx.now)) is not None:
         if first["held_at"] is not None:
             return None
         if not first["over"]:
