@@ -34,6 +34,8 @@ def check(connection: sqlite3.Connection, *, cap: int | None = None) -> None:
     _leases(connection, jobs, replayed, broken)
     _runs(connection, jobs, broken)
     _bounds(connection, cap, broken)
+    _strict_groups(connection, broken)
+    _lines_of_groups(connection, broken)
     assert not broken, "\n".join(broken)
 
 
@@ -138,7 +140,7 @@ def _runs(connection: sqlite3.Connection, jobs: dict[int, sqlite3.Row], broken: 
 
 
 def _waits(jobs: list[sqlite3.Row], connection: sqlite3.Connection, broken: list[str]) -> None:
-    """Nobody waits for what is done: a blocked job has an unfinished need or a full matrix."""
+    """Nobody waits for what is done: a blocked job has an unfinished need, a full matrix or a group that is taken."""
     for row in jobs:
         if row["state"] != State.BLOCKED or row["set_aside"] is not None:
             continue
@@ -147,7 +149,11 @@ def _waits(jobs: list[sqlite3.Row], connection: sqlite3.Connection, broken: list
         }
         open_needs = [other for other in jobs if other["job"] in needs and other["state"] != State.FINISHED]
         beside = [other for other in jobs if other["job"] == row["job"] and other["state"] in HELD | {State.QUEUED}]
-        if not open_needs and not beside:
+        in_line = connection.execute(
+            "SELECT 1 FROM group_places WHERE run_id = ? AND coalesce(job_id, ?) = ? AND held_at IS NULL",
+            (row["run_id"], row["id"], row["id"]),
+        ).fetchone()
+        if not open_needs and not beside and not in_line:
             broken.append(f"I-12: job {row['id']} is blocked by nothing")
 
 
@@ -162,3 +168,78 @@ def _bounds(connection: sqlite3.Connection, cap: int | None, broken: list[str]) 
     ):
         if row["n"] > row["slots"]:
             broken.append(f"I-11: session {row['session_id']} has {row['n']} leases in {row['slots']} slots")
+
+
+def _strict_groups(connection: sqlite3.Connection, broken: list[str]) -> None:
+    """At most one of a group goes on, as the pinned documents name groups: no row of a line is asked."""
+    going = "('queued', 'leased', 'running', 'cancelling')"
+    active: defaultdict[tuple[int, str, int], set[str]] = defaultdict(set)
+    for row in connection.execute(
+        f"""
+        SELECT j.id, j.run_id, j.repo_id, json_extract(d.document, '$.concurrency.group') AS mine,
+          json_extract(r.concurrency, '$.group') AS of_run
+        FROM jobs j
+        JOIN runs r ON r.id = j.run_id
+        JOIN job_documents d ON d.job_id = j.id
+        WHERE j.state IN {going}"""
+    ):
+        if row["of_run"] is not None:
+            active[row["repo_id"], row["of_run"], 0].add(f"run {row['run_id']}")
+        if row["mine"] is not None:
+            within = row["run_id"] if row["mine"] == row["of_run"] else 0
+            active[row["repo_id"], row["mine"], within].add(f"job {row['id']}")
+    broken += [f"group {key}: {sorted(names)} go on together" for key, names in active.items() if len(names) > 1]
+
+
+@dataclass
+class Queued:
+    """A line as its events alone tell it: (run, job) of whoever has the group, and of those that wait."""
+
+    holder: tuple[int, int | None] | None = None
+    waiting: list[tuple[int, int | None]] = field(default_factory=list)
+
+
+def _lines_of_groups(connection: sqlite3.Connection, broken: list[str]) -> None:
+    """First come, first served; nobody waits for nobody; and the rows say what the events say."""
+    told, stored = _told_lines(connection, broken), _stored_lines(connection)
+    if told != stored:
+        broken.append(f"I-21: the lines of groups are {stored}, their events say {told}")
+    for key, line in stored.items():
+        goes_on = (
+            line.holder
+            and connection.execute(
+                "SELECT 1 FROM jobs WHERE run_id = ? AND id = coalesce(?, id) AND state <> 'finished'", line.holder
+            ).fetchone()
+        )
+        if not goes_on:
+            broken.append(f"I-12: group {key} is held by nobody that goes on, {line}")
+
+
+def _told_lines(connection: sqlite3.Connection, broken: list[str]) -> dict[tuple[int, str, int], Queued]:
+    lines: defaultdict[tuple[int, str, int], Queued] = defaultdict(Queued)
+    for row in connection.execute("SELECT * FROM events WHERE kind LIKE 'group\\_%' ESCAPE '\\' ORDER BY id"):
+        detail, who = json.loads(row["detail"]), (row["run_id"], row["job_id"])
+        line = lines[row["repo_id"], detail["group"], detail["within"]]
+        if row["kind"] == "group_entered":
+            line.waiting.append(who)
+        elif row["kind"] == "group_taken":
+            if line.holder is not None or line.waiting[:1] != [who]:
+                broken.append(f"group {detail}: {who} took it out of turn, {line}")
+            line.waiting.remove(who)
+            line.holder = who
+        elif line.holder == who:
+            line.holder = None
+        else:
+            line.waiting.remove(who)
+    return {key: line for key, line in lines.items() if line.holder or line.waiting}
+
+
+def _stored_lines(connection: sqlite3.Connection) -> dict[tuple[int, str, int], Queued]:
+    lines: defaultdict[tuple[int, str, int], Queued] = defaultdict(Queued)
+    for row in connection.execute("SELECT * FROM group_places ORDER BY place"):
+        line, who = lines[row["repo_id"], row["name"], row["within"]], (row["run_id"], row["job_id"])
+        if row["held_at"] is None:
+            line.waiting.append(who)
+        else:
+            line.holder = who
+    return dict(lines)

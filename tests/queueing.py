@@ -205,10 +205,10 @@ class Queue:
         self.start(job, ask)
         return job
 
-    def renew(self, job: runner.Job, ask: Ask | str) -> ledger.Renewals:
+    def renew(self, job: runner.Job, ask: Ask | str, step: int = 0) -> ledger.Renewals:
         from vole.base.limits import lease_times  # noqa: PLC0415
 
-        named = (runner.Renewal(job.lease.job, job.lease.epoch),)
+        named = (runner.Renewal(job.lease.job, job.lease.epoch, step),)
         done: ledger.Renewals = self.write(ledger.renew_many, self.session(ask), named, lease_times(self.policy.ttl_s))
         return done
 

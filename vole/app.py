@@ -260,7 +260,7 @@ async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock:
     programs = GitPrograms(paths.hooks, paths.run / "git.lock")
     stack.callback(programs.close)
     leasing = Leasing(LeasingParts(db, bells, index, roster, logs, artifacts, entropy, clock), policy)
-    pushes = Pushes(PushParts(db, bells, storage, offload, index, leasing.prospects, sockets.url))
+    pushes = Pushes(PushParts(db, bells, storage, offload, index, leasing.prospects, leasing.ended, sockets.url))
     upkeep = Upkeep(UpkeepParts(db, index, artifacts, leasing.ended, leasing.waits), policy)
     await upkeep.on_start()
     return App(

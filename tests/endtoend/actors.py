@@ -380,9 +380,11 @@ def prepared(folder: Path) -> tuple[Forge, Person, Person]:
 
 
 @contextmanager
-def a_ready_forge(folder: Path) -> Iterator[tuple[Forge, Person, Person]]:
-    """A prepared and started forge that ends with the block."""
+def a_ready_forge(folder: Path, **settings: str) -> Iterator[tuple[Forge, Person, Person]]:
+    """A prepared and started forge, with these lines of vole.yaml, that ends with the block."""
     forge, ada, rui = prepared(folder)
+    for key, value in settings.items():
+        forge.setting(key, value)
     try:
         forge.starts()
         yield forge, ada, rui

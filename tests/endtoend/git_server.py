@@ -221,7 +221,7 @@ async def forge(folder: Path, database: type[Database] = Database, *, parser: bo
     if parser:
         await offload.start()
     programs = GitPrograms(hooks, folder / "git.lock")
-    pushes = Pushes(PushParts(db, bells, storage, offload, index, _prospects, "http://forge.test"))
+    pushes = Pushes(PushParts(db, bells, storage, offload, index, _prospects, lambda _: None, "http://forge.test"))
     recovery = Recovery(db, storage, pushes.settle_left)
     sock = socket.create_server(("127.0.0.1", 0))
     port = sock.getsockname()[1]

@@ -16,6 +16,7 @@ from vole.base.errors import Conflict, Fenced
 from vole.jobs import ledger
 from vole.jobs.model import EndCause, QueuedRun
 from vole.wire import runner
+from vole.wire.plan import Concurrency
 
 RUNNERS = st.sampled_from(["a", "b", "c"])
 CONCLUSIONS = st.sampled_from(["success", "failure", "cancelled", "timed_out", "errored"])
@@ -25,7 +26,24 @@ SHAPES = {
     "matrix": lambda: a_run(*[a_job(f"m.{n}", max_parallel=2) for n in (1, 2, 3)], a_job("after", needs=("m",))),
     "gentle": lambda: a_run(a_job("x", continue_on_error=True, on_lost="fail"), a_job("y", needs=("x",))),
     "labelled": lambda: a_run(a_job("one", runs_on=("linux",))),
+    # Runs and jobs in each other's groups, every wish: who waits for whom is the order in which they come.
+    "run in g": lambda: _grouped("g", a_job("x"), a_job("y", needs=("x",))),
+    "run in g, latest": lambda: _grouped("g", a_job("x"), queue="latest"),
+    "run in g, spared": lambda: _grouped("g", a_job("x"), spared=True),
+    "run in g, job in h": lambda: _grouped("g", a_job("x"), _single("y", "h", needs=("x",)), cancel_in_progress=True),
+    "run in h, job in g": lambda: _grouped("h", a_job("x"), _single("y", "g", needs=("x",))),
+    "run and its jobs in h": lambda: _grouped("h", _single("x", "h"), _single("y", "h")),
+    "matrix in g": lambda: a_run(*[_single(f"m.{n}", "g", max_parallel=2, queue="latest") for n in (1, 2, 3)]),
+    "job in h": lambda: a_run(_single("x", "h", cancel_in_progress=True), a_job("after", needs=("x",))),
 }
+
+
+def _grouped(group, *jobs, **wish):
+    return dataclasses.replace(a_run(*jobs), concurrency=Concurrency(group, **wish))
+
+
+def _single(key, group, *, needs=(), max_parallel=None, **wish):
+    return a_job(key, needs=needs, max_parallel=max_parallel, concurrency=Concurrency(group, **wish))
 
 
 class LeaseMachine(RuleBasedStateMachine):
@@ -113,6 +131,11 @@ class LeaseMachine(RuleBasedStateMachine):
         before = self.queue.policy.cap
         if before is not None and (cap is None or cap > before):
             self.queue.policy = dataclasses.replace(self.queue.policy, cap=cap)
+
+    @rule(repo=st.sampled_from(["app", "lib"]))
+    def remove_repository(self, repo):
+        """Its jobs end; the row stays, so that the machine can go on with it."""
+        self.queue.write(ledger.drop_repo, self.queue.index, self.queue.repo(repo))
 
     @invariant()
     def everything_holds(self):

@@ -48,6 +48,7 @@ EXPRESSION_CHARS_MAX = 4 * KIB
 EXPRESSION_DEPTH_MAX = 32
 EXPRESSION_VALUE_CHARS_MAX = 256 * KIB  # a result of join, format or toJSON
 GLOB_CHARS_MAX = 512
+GROUP_CHARS_MAX = 200  # a concurrency group's name, once its expressions are values
 FILTER_PATTERNS_MAX = 64  # in one list of branches, tags or paths
 
 # Offload (architecture.md 6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from vole.jobs.match import Demand, Reason
+from vole.jobs.match import Demand, Reason, Why
 from vole.jobs.model import HELD, State
 
 SHOWN = 3  # runners named in one line; the rest is a count
@@ -41,6 +41,8 @@ def prospect(explained: Explained, nearest: Callable[[str], str | None]) -> str:
         return f"ended: {explained.conclusion}"
     if demand.state in HELD:
         return f"starts now on {explained.holder}" if demand.state is State.LEASED else f"runs on {explained.holder}"
+    if demand.state is State.BLOCKED and demand.group is not None:
+        return Reason(Why.CONCURRENCY_GROUP, demand.group).sentence
     if demand.state is State.BLOCKED:
         return f"waits for {demand.waits_for}" if demand.waits_for else "waits for its condition"
     takers = [verdict.runner for verdict in explained.verdicts if verdict.reason is None]

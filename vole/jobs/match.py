@@ -15,11 +15,12 @@ from vole.jobs.model import Holder, State
 
 
 class Why(StrEnum):
-    """Stable codes of reasons. Floors, breakers, concurrency groups and nodes add theirs when they are built."""
+    """Stable codes of reasons. Floors, breakers and nodes add theirs when they are built."""
 
     SET_ASIDE = "set_aside"
     NOT_QUEUED = "not_queued"
     WAITS_FOR = "waits_for"
+    CONCURRENCY_GROUP = "concurrency_group"
     LACKS_LABEL = "lacks_label"
     ONLY_LABELLED = "only_labelled"
     NOT_GRANTED = "not_granted"
@@ -36,6 +37,7 @@ _SENTENCES = {
     Why.SET_ASIDE: "the job's row was set aside: {}",
     Why.NOT_QUEUED: "the job is {}",
     Why.WAITS_FOR: "waits for {}",
+    Why.CONCURRENCY_GROUP: "waits for its concurrency group, {}",
     Why.LACKS_LABEL: "lacks {}",
     Why.ONLY_LABELLED: "takes only jobs that ask for one of its labels",
     Why.NOT_GRANTED: "its account has no run grant for {}",
@@ -76,6 +78,7 @@ class Demand:
     repo_name: RepoName
     state: State = State.QUEUED
     waits_for: str = ""  # of a blocked job
+    group: str | None = None  # of one that waits for its concurrency group: `held by app/11`
     set_aside: str | None = None
 
 
@@ -136,6 +139,8 @@ def reason(demand: Demand, ask: Ask, counted: Counted) -> Reason | None:
 def _of_job(demand: Demand) -> Reason | None:
     if demand.set_aside is not None:
         return Reason(Why.SET_ASIDE, demand.set_aside)
+    if demand.state is State.BLOCKED and demand.group is not None:
+        return Reason(Why.CONCURRENCY_GROUP, demand.group)
     if demand.state is State.BLOCKED:
         return Reason(Why.WAITS_FOR, demand.waits_for)
     if demand.state is not State.QUEUED:

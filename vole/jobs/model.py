@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from vole.base.clock import Moment
@@ -67,6 +67,7 @@ class Happening(StrEnum):
     READIED = "readied"  # needs are done, `if` is true, there is room in the matrix
     SKIPPED = "skipped"
     MISJUDGED = "misjudged"  # its `if` cannot be evaluated
+    ENTANGLED = "entangled"  # it and what holds its concurrency group wait for each other
     LEASED = "leased"
     STARTED = "started"
     RETURNED = "returned"  # to the queue, nothing lost
@@ -86,6 +87,7 @@ MOVES: Mapping[tuple[State | None, Happening], frozenset[State]] = {
     (_S.BLOCKED, Happening.READIED): frozenset({_S.QUEUED}),
     (_S.BLOCKED, Happening.SKIPPED): frozenset({_S.FINISHED}),
     (_S.BLOCKED, Happening.MISJUDGED): frozenset({_S.FINISHED}),
+    (_S.BLOCKED, Happening.ENTANGLED): frozenset({_S.FINISHED}),
     (_S.QUEUED, Happening.LEASED): frozenset({_S.LEASED}),
     (_S.LEASED, Happening.STARTED): frozenset({_S.RUNNING}),
     (_S.LEASED, Happening.RETURNED): frozenset({_S.QUEUED}),
@@ -120,16 +122,6 @@ class RunSource:
     repo: RepoId
     push: PushId
     ordinal: int  # of the document within the push
-
-
-@dataclass(frozen=True)
-class QueuedRun:
-    """What `enqueue_run` made, or had made before."""
-
-    id: RunId
-    number: RunNumber
-    jobs: tuple[JobId, ...]
-    skipped: str | None  # `filter` or `skip_ci`
 
 
 @dataclass(frozen=True)
@@ -209,6 +201,17 @@ class Touched:
 
     def __bool__(self) -> bool:
         return bool(self.runs or self.ended or self.leasable)
+
+
+@dataclass(frozen=True)
+class QueuedRun:
+    """What `enqueue_run` made, or had made before."""
+
+    id: RunId
+    number: RunNumber
+    jobs: tuple[JobId, ...]
+    skipped: str | None  # `filter` or `skip_ci`
+    touched: Touched = field(default_factory=Touched, compare=False)  # of others, cancelled for it
 
 
 def worst(conclusions: Iterable[Conclusion]) -> Conclusion:

@@ -127,10 +127,13 @@ async def pinned(view: View, job: JobId) -> Pinned:
 
 
 async def overdue(view: View, queue_timeout_s: float) -> list[JobId]:
-    """Queued jobs that wait longer than `queue_timeout_s`; none when that is 0."""
+    """Queued jobs that wait longer than `queue_timeout_s` or will in a second; none when that is 0.
+
+    A second early, so that whoever explains them and then ends those that are due has each one's reason.
+    """
     if not queue_timeout_s:
         return []
-    found = await view.all(rows.OVERDUE, since=view.now - seconds(queue_timeout_s), most=limits.SWEEP_ROWS_MAX)
+    found = await view.all(rows.OVERDUE, since=view.now - seconds(queue_timeout_s - 1.0), most=limits.SWEEP_ROWS_MAX)
     return [JobId(row["id"]) for row in found]
 
 
@@ -266,7 +269,7 @@ def _job_line(row: Row) -> JobLine:
         key=JobKey(row["key"]),
         state=row["state"],
         conclusion=row["conclusion"],
-        reason=row["reason"],
+        reason=rows.reason(row),
         epoch=Epoch(row["epoch"]),
         labels=tuple(sorted(rows.labels(row["labels"] or "[]"))),
         runner=row["runner"],
@@ -311,9 +314,9 @@ async def run_numbered(view: View, repo: RepoId, number: RunNumber) -> RunRow | 
 async def job_rows(view: View, run: RunId) -> list[JobRow]:
     """The jobs of a run with what was pinned, in the order of the file."""
     found = await view.all(
-        """
-        SELECT j.id, j.job, j.key, j.name, j.state, j.conclusion, j.reason, j.marked, j.continue_on_error, j.epoch,
-          j.timeout_us, j.enqueued_at, j.started_at, j.finished_at, j.set_aside, s.labels,
+        f"""
+        SELECT j.id, j.job, j.key, j.name, j.state, j.conclusion, j.reason, {rows.GROUP_HOLDER}, j.marked,
+          j.continue_on_error, j.epoch, j.timeout_us, j.enqueued_at, j.started_at, j.finished_at, j.set_aside, s.labels,
           json_extract(d.document, '$.timeout_from') AS timeout_from,
           (SELECT json_group_array(n.needs) FROM job_needs n WHERE n.job_id = j.id) AS needs
         FROM jobs j
@@ -360,7 +363,7 @@ async def waiting_rows(view: View, repos: Iterable[RepoId], most: int) -> list[W
         found += await view.all(
             f"""
             SELECT j.id, j.repo_id, p.name AS repo_name, r.number, j.key, s.labels, j.state, j.reason, a.runner,
-              a.session_id, coalesce(j.started_at, j.queued_at, j.enqueued_at) AS since
+              a.session_id, {rows.GROUP_HOLDER}, coalesce(j.started_at, j.queued_at, j.enqueued_at) AS since
             FROM ({chosen}) j
             JOIN runs r ON r.id = j.run_id
             JOIN repos p ON p.id = j.repo_id
@@ -399,7 +402,7 @@ async def held_rows(view: View) -> list[WaitingRow]:
     found = await view.all(
         f"""
         SELECT j.id, j.repo_id, p.name AS repo_name, r.number, j.key, NULL AS labels, j.state, j.reason, a.runner,
-          a.session_id, a.leased_at AS since
+          a.session_id, NULL AS group_holder, a.leased_at AS since
         FROM jobs j
         JOIN attempts a ON a.job_id = j.id AND a.ended_at IS NULL
         JOIN runs r ON r.id = j.run_id

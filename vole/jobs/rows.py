@@ -14,7 +14,7 @@ from vole.base.errors import Invalid
 from vole.base.ids import CommitId, Epoch, JobId, JobKey, RepoId, RepoName, RunId, RunNumber, SessionId
 from vole.jobs.index import SetId
 from vole.jobs.lease import JobLease
-from vole.jobs.match import Demand
+from vole.jobs.match import Demand, Reason, Why
 from vole.jobs.model import Conclusion, Held, Job, State
 from vole.store.database import Row
 from vole.wire import codec
@@ -52,8 +52,14 @@ LIMIT :most"""  # noqa: S608
 OVERTIME = f"""
 SELECT j.id
 FROM jobs j
-WHERE j.{HELD} AND j.state = 'running' AND j.timeout_at <= :now AND j.set_aside IS NULL
+WHERE j.{HELD} AND j.state = 'running' AND (j.timeout_at <= :now OR j.step_timeout_at <= :now)
+  AND j.set_aside IS NULL
 LIMIT :most"""  # noqa: S608
+STEP_OVERTIME = """
+SELECT a.step
+FROM jobs j
+JOIN attempts a ON a.job_id = j.id AND a.ended_at IS NULL
+WHERE j.id = :job AND j.step_timeout_at <= :now AND j.timeout_at > :now"""
 OVERDUE = """
 SELECT j.id
 FROM jobs j
@@ -71,6 +77,28 @@ JOIN runs r ON r.id = j.run_id
 JOIN repos p ON p.id = j.repo_id
 WHERE j.id = :job"""  # noqa: S608
 
+# Of a place `g` in the line of a concurrency group: what stands there has ended, or is worked on no more and by nobody:
+# a runner that cannot renew a lease has let go of it at its deadline.
+PLACE_IS_OVER = """NOT EXISTS (
+  SELECT 1 FROM jobs j
+  WHERE j.run_id = g.run_id AND (g.job_id IS NULL OR j.id = g.job_id) AND j.state <> 'finished'
+    AND (j.set_aside IS NULL OR j.deadline_at > :now))"""
+ADDRESS = """
+SELECT p.name || '/' || r.number || coalesce('/' || j.key, '') AS address
+FROM runs r
+JOIN repos p ON p.id = r.repo_id
+LEFT JOIN jobs j ON j.id = :job
+WHERE r.id = :run"""
+# Who has the group that a blocked job `j`, or its whole run, waits for.
+GROUP_HOLDER = """CASE j.state WHEN 'blocked' THEN (
+  SELECT p.name || '/' || r.number || coalesce('/' || k.key, '')
+  FROM group_places g
+  JOIN group_places h ON h.repo_id = g.repo_id AND h.name = g.name AND h.within = g.within AND h.held_at IS NOT NULL
+  JOIN runs r ON r.id = h.run_id
+  JOIN repos p ON p.id = r.repo_id
+  LEFT JOIN jobs k ON k.id = h.job_id
+  WHERE g.run_id = j.run_id AND (g.job_id IS NULL OR g.job_id = j.id) AND g.held_at IS NULL) END AS group_holder"""
+
 # A job with its run, repository, labels and whoever holds it now.
 _JOB_WHOLE = """FROM jobs j
 JOIN runs r ON r.id = j.run_id
@@ -80,7 +108,7 @@ LEFT JOIN label_sets s ON s.id = l.label_set_id
 LEFT JOIN attempts a ON a.job_id = j.id AND a.ended_at IS NULL"""
 DEMAND = f"""
 SELECT j.id, j.repo_id, j.state, j.conclusion, j.set_aside, j.reason, j.run_id, j.key, j.epoch, r.number,
-  p.name AS repo_name, s.labels, a.runner
+  p.name AS repo_name, s.labels, a.runner, {GROUP_HOLDER}
 {_JOB_WHOLE}
 WHERE {{}}"""
 
@@ -219,8 +247,19 @@ def demand(row: Row) -> Demand:
         repo_name=RepoName(row["repo_name"]),
         state=State(row["state"]),
         waits_for=row["reason"].removeprefix("waits for "),
+        group=_group(row),
         set_aside=row["set_aside"],
     )
+
+
+def reason(row: Row) -> str:
+    """Why a job waits or how it ended: what its row says, or who has its concurrency group now."""
+    group = _group(row)
+    return row["reason"] if group is None else Reason(Why.CONCURRENCY_GROUP, group).sentence
+
+
+def _group(row: Row) -> str | None:
+    return None if row["group_holder"] is None else f"held by {row['group_holder']}"
 
 
 # What commands list. `:repos` is a JSON list of the repositories that the caller may read.
@@ -234,7 +273,7 @@ ORDER BY r.id DESC
 LIMIT :most"""
 JOB_LINES = f"""
 SELECT j.id, p.name AS repo_name, r.number, j.key, j.state, j.conclusion, j.reason, j.epoch, j.enqueued_at,
-  j.started_at, s.labels, a.runner
+  j.started_at, s.labels, a.runner, {GROUP_HOLDER}
 {_JOB_WHOLE}
 WHERE {{}}"""
 
@@ -386,7 +425,7 @@ def job_row(row: Row) -> JobRow:
         labels=tuple(json.loads(row["labels"] or "[]")),
         state=State(row["state"]),
         conclusion=None if row["conclusion"] is None else Conclusion(row["conclusion"]),
-        reason=row["reason"],
+        reason=reason(row),
         marked=bool(row["marked"]),
         continue_on_error=bool(row["continue_on_error"]),
         epoch=Epoch(row["epoch"]),
@@ -438,7 +477,7 @@ def waiting_row(row: Row) -> WaitingRow:
         key=JobKey(row["key"]),
         labels=tuple(json.loads(row["labels"] or "[]")),
         state=State(row["state"]),
-        reason=row["reason"],
+        reason=reason(row),
         since=Moment(row["since"]),
         runner=row["runner"],
         session=None if row["session_id"] is None else SessionId(row["session_id"]),

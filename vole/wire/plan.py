@@ -69,6 +69,20 @@ class NeededArtifact:
 
 
 @dataclass(frozen=True)
+class Concurrency:
+    """The concurrency group that a run or a job goes through, and what its coming means to those before it.
+
+    In a template `group` is still the text of the file. `spared`: a newer one never cancels it; so are tags and the
+    default branch, unless their file says `cancel-protected`.
+    """
+
+    group: str
+    cancel_in_progress: bool = False
+    queue: Literal["all", "latest"] = "all"
+    spared: bool = False
+
+
+@dataclass(frozen=True)
 class JobPlan:
     """One job of one run, as it will run whatever happens to branch, file or settings afterwards."""
 
@@ -97,6 +111,7 @@ class JobPlan:
     artifacts: tuple[ArtifactPlan, ...] = ()
     needs_artifacts: tuple[NeededArtifact, ...] = ()
     checkout_depth: int = 1  # 0: the whole history
+    concurrency: Concurrency | None = None  # of this job alone; documents from before there were groups have none
     v: Literal[1] = 1
 
     def document(self) -> bytes:
@@ -121,6 +136,7 @@ class RunPlan:
     event: EventFacts
     jobs: tuple[JobPlan, ...]
     skipped: Literal["filter", "skip_ci"] | None = None  # `filter` satisfies a gate, `skip_ci` does not
+    concurrency: Concurrency | None = None  # of the run as a whole
 
 
 @dataclass(frozen=True)

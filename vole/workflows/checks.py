@@ -252,6 +252,8 @@ def _unknown(context: str, names: list[str | None], found: Found, root: Mapping)
     if name is None or context == "env":
         return None
     if fixed is not None:
+        if context == "vole" and name in _unpinned(found):
+            return f"vole.{name} is known only when the group is fixed already; vole.sha tells one push from another"
         return None if name in fixed else _no(context, name, fixed)
     if context == "inputs":
         return f"inputs.{name[:60]}: this workflow declares no inputs"
@@ -265,6 +267,13 @@ def _unknown(context: str, names: list[str | None], found: Found, root: Mapping)
     if name not in known:
         return _no(context, name, known)
     return _below(context, name, rest, root)
+
+
+def _unpinned(found: Found) -> frozenset[str]:
+    """What of `vole` is not known yet where a concurrency group is fixed."""
+    if found.path[0] == "concurrency":
+        return schema.UNPINNED | {"job"}
+    return schema.UNPINNED if found.path[2:3] == ("concurrency",) else frozenset()
 
 
 def _below(context: str, name: str, rest: list[str | None], root: Mapping) -> str | None:

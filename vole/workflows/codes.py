@@ -185,6 +185,12 @@ CODES = (
         _in_step("id: first", "run: make", "env: {A: '${{ env.B }}'}"),
     ),
     Code("W035", "blank text", _in_step('run: "  "'), _in_step("run: make")),
+    Code(
+        "W036",
+        "not a concurrency group's name",
+        _in_job('concurrency: "one\\ntwo"'),
+        _in_job("concurrency: deploy-${{ vole.ref_name }}"),
+    ),
 )
 
 

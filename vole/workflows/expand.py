@@ -15,7 +15,18 @@ from vole.base import expressions, labels, limits
 from vole.base.errors import Exhausted, Invalid
 from vole.base.expressions import Value
 from vole.base.ids import CommitId, JobKey, RefName, RepoName
-from vole.wire.plan import ArtifactPlan, EventFacts, JobPlan, NeededArtifact, RunPlan, Scalar, StepPlan
+from vole.wire.plan import (
+    ArtifactPlan,
+    Concurrency,
+    EventFacts,
+    JobContext,
+    JobPlan,
+    NeededArtifact,
+    RunPlan,
+    Scalar,
+    StepPlan,
+    job_values,
+)
 from vole.workflows import schema
 from vole.workflows.forms import Rule, number
 from vole.workflows.model import Decision, PushFilter, Workflow, WorkflowFile
@@ -25,27 +36,44 @@ from vole.workflows.reading import Mapping, Node, Report, Text, at, entries, ite
 NO_REPOSITORY = RepoName("template")
 NO_COMMIT = CommitId("0" * 40)
 NO_EVENT = EventFacts("push", "refs/heads/template", "template", "branch", None, NO_COMMIT, "nobody")
+_NOT_RUN = JobContext(run_id="", run_number=0, run_attempt=0, server_url="")  # a plan is made before its run
 
 Combination = dict[str, Scalar]
 
 
-def plan(workflow: Workflow, repository: RepoName, commit: CommitId, ref: RefName, event: EventFacts) -> RunPlan:
+def plan(  # what a run is bound to, each by itself
+    workflow: Workflow, repository: RepoName, commit: CommitId, ref: RefName, event: EventFacts, *, protected: bool
+) -> RunPlan:
     """The run of `workflow` for one ref update: every job bound to repository, commit and event.
 
-    `event.variables` (`-o ci.variable`) join each job's env and win over the file's, as plain text.
-    Raises Exhausted when a job's document is over PLAN_BYTES_MAX.
+    `event.variables` (`-o ci.variable`) join each job's env and win over the file's, as plain text. `protected`: the
+    ref is a tag or the default branch. Raises Exhausted when a job's document is over PLAN_BYTES_MAX, Invalid for a
+    concurrency group that comes out as no name.
     """
     variables = {name: expressions.literal(value) for name, value in event.variables.items()}
-    jobs = tuple(
+    bound = [
         replace(job, repository=repository, commit=commit, event=event, env={**job.env, **variables})
         for job in workflow.jobs
-    )
+    ]
+    jobs = tuple(replace(job, concurrency=_group(job.concurrency, job, protected=protected)) for job in bound)
     for job in jobs:
         size = len(job.document())
         if size > limits.PLAN_BYTES_MAX:
             most = f"at most {limits.PLAN_BYTES_MAX} (PLAN_BYTES_MAX)"
             raise Exhausted(f"{job.workflow_path}: the document of job {job.key} has {size} bytes; {most}")
-    return RunPlan(ref, commit, workflow.name, workflow.path, workflow.blob, event, jobs)
+    group = _group(workflow.concurrency, jobs[0], protected=protected)  # it names nothing that jobs differ in
+    return RunPlan(ref, commit, workflow.name, workflow.path, workflow.blob, event, jobs, concurrency=group)
+
+
+def _group(template: Concurrency | None, job: JobPlan, *, protected: bool) -> Concurrency | None:
+    """The group with its expressions as values, as `job` knows them."""
+    if template is None:
+        return None
+    name = expressions.interpolate(template.group, job_values(job, _NOT_RUN))
+    if problem := schema.group_problem(name):
+        what = f"{problem}; that is what {template.group[:60]!r} comes to"
+        raise Invalid(f"{job.workflow_path}: W036 concurrency: {what}")
+    return replace(template, group=name, spared=template.spared and protected)
 
 
 def skipped(run: RunPlan, why: Decision | None) -> RunPlan:
@@ -64,7 +92,7 @@ def workflow(file: WorkflowFile, root: Mapping, report: Report, known_labels: fr
             most = f"at most {limits.WORKFLOW_JOBS_MAX} (WORKFLOW_JOBS_MAX)"
             report.add(key.place, "W020", f"{len(jobs)} jobs with this one's combinations; {most}")
             break
-    return Workflow(file.path, file.blob, name, _push(root.get("on")), tuple(jobs))
+    return Workflow(file.path, file.blob, name, _push(root.get("on")), tuple(jobs), _concurrency(root))
 
 
 # ---- Triggers
@@ -226,6 +254,20 @@ def _job(source: _Source, at_: int | None, combination: Combination) -> JobPlan:
         artifacts=_artifacts(source, combination),
         needs_artifacts=_needed(source, combination),
         checkout_depth=1 if depth is None else depth,
+        concurrency=_concurrency(node),
+    )
+
+
+def _concurrency(node: Mapping) -> Concurrency | None:
+    written = node.get("concurrency")
+    group = words(written) or words(at(written, "group"))
+    if group is None:
+        return None
+    return Concurrency(
+        group=group,
+        cancel_in_progress=words(at(written, "cancel-in-progress")) == "true",
+        queue="latest" if words(at(written, "queue")) == "latest" else "all",
+        spared=words(at(written, "cancel-protected")) != "true",
     )
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 from vole.base import limits
 from vole.base.escape import visible
 from vole.base.ids import CommitId
-from vole.wire.plan import JobPlan
+from vole.wire.plan import Concurrency, JobPlan
 
 FOLDER = ".vole/workflows"
 MODE_FILE = 0o100644
@@ -68,6 +68,12 @@ class Workflow:
     name: str
     push: PushFilter | None
     jobs: tuple[JobPlan, ...]
+    concurrency: Concurrency | None = None  # of its runs
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether anything of it goes through a concurrency group."""
+        return self.concurrency is not None or any(job.concurrency is not None for job in self.jobs)
 
 
 @dataclass(frozen=True)

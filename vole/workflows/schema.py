@@ -68,6 +68,13 @@ def work_place_problem(text: str) -> str | None:
     return pattern or (None if text == "." else work_path_problem(text))
 
 
+def group_problem(text: str) -> str | None:
+    """The rule of concurrency groups: their names are compared, and shown in one line."""
+    fits = text.strip() and text.isprintable() and len(text) <= limits.GROUP_CHARS_MAX
+    rule = f"1 to {limits.GROUP_CHARS_MAX} printable characters in one line (GROUP_CHARS_MAX)"
+    return None if fits else f"{text[:60]!r} is no group: {rule}"
+
+
 def _refusal(parse: Callable[[str], object], text: str) -> str | None:
     try:
         parse(text)
@@ -83,6 +90,7 @@ _JOB = _RUN | {"matrix", "needs"}
 _JOB_ENV = _JOB | {"runner"}
 _STEP = _JOB_ENV | {"env", "steps"}
 _PINNED = frozenset(("matrix",))  # resolved when the job is queued
+UNPINNED = frozenset(("run_number", "run_attempt"))  # of `vole`: known when the run is made, after its plan
 
 _LATER = "not built yet; leave it out"
 _NO_REMOTE_CODE = (
@@ -209,6 +217,24 @@ NEEDED_ARTIFACT = Ways(
         required=("name",),
     ),
 )
+
+
+def _concurrency(contexts: frozenset[str], what: str) -> Form:
+    group = Words(contexts, rule=group_problem, code="W036", doc="One at a time in the repository.")
+    keys: dict[str, Form] = {
+        "group": group,
+        "cancel-in-progress": Flag("A newer one cancels those before it, the running one too. Default: false."),
+        "queue": Choice(("all", "latest"), doc="all keeps every waiting one, latest only the newest. Default: all."),
+        "cancel-protected": Flag("Tags and the default branch may be cancelled for a newer one. Default: false."),
+    }
+    return Ways(
+        "a group's name, or {group, cancel-in-progress, queue, cancel-protected}",
+        text=group,
+        table=Record("concurrency", keys, required=("group",)),
+        doc=f"At most one {what} of a group at a time; the others wait in the order they come.",
+    )
+
+
 _LABEL = Words(_PINNED, rule=label_problem, code="W014")
 RUNS_ON = Ways(
     "a label or a list of labels",
@@ -228,6 +254,7 @@ JOB = Record(
         "strategy": STRATEGY,
         "env": _env(_JOB_ENV, "Variables of every step of the job."),
         "defaults": DEFAULTS,
+        "concurrency": _concurrency(_RUN | _PINNED, "job"),
         "checkout": Record(
             "checkout",
             {"depth": Number(0, 1_000_000, "Commits of history; 1 by default, 0 for all.")},
@@ -242,7 +269,6 @@ JOB = Record(
         "steps": Items(STEP, most=limits.WORKFLOW_STEPS_MAX, bound="WORKFLOW_STEPS_MAX", what="steps"),
     },
     {
-        "concurrency": f"concurrency groups are {_LATER}",
         "reports": f"test reports are {_LATER}",
         "resume": _LATER,
         "trust": _LATER,
@@ -266,12 +292,12 @@ WORKFLOW = Record(
         "on": ON,
         "env": _env(_RUN, "Variables of every job."),
         "defaults": DEFAULTS,
+        "concurrency": _concurrency(_RUN, "run"),
         "jobs": Table(
             id_problem, "W017", JOB, most=limits.WORKFLOW_JOBS_MAX, bound="WORKFLOW_JOBS_MAX", what="jobs", doc="By id."
         ),
     },
     {
-        "concurrency": f"concurrency groups are {_LATER}",
         "run-name": "a run is shown by its workflow and its commit's subject; leave it out",
         "permissions": "there is no token to limit: a job can read its own repository, nothing else",
         "secrets": "there is no secret store; keep a deploy credential on the runner that deploys",

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any
 
 import pytest
 
@@ -10,9 +11,10 @@ from vole.base import limits
 from vole.base.clock import after, seconds
 from vole.base.errors import Conflict, Exhausted, Fenced
 from vole.base.ids import Epoch
-from vole.jobs import ledger
+from vole.jobs import ledger, reads
 from vole.jobs.model import EndCause
 from vole.wire import runner
+from vole.wire.plan import StepPlan
 
 
 @pytest.fixture
@@ -360,6 +362,56 @@ def test_a_job_over_its_time_is_told_to_end_and_ends_as_timed_out_at_its_old_dea
     assert queue.state(job_id) == ("finished", "timed_out")
 
 
+def run_on(queue: Queue, job: Any, span_s: float, step: int) -> None:
+    """Let time pass in which the runner renews as it should, at one step."""
+    for _ in range(int(span_s // 20)):
+        queue.pass_time(20)
+        queue.renew(job, "a", step)
+
+
+@pytest.mark.proves("SR-34")
+def test_a_step_over_its_limit_that_its_runner_does_not_end_ends_its_job(queue):
+    steps = (StepPlan("a", 1), StepPlan("b", 2, timeout_s=120), StepPlan("c", 3))
+    job_id = queue.job(steps=steps)
+    job = queue.run("a")
+    run_on(queue, job, 400, 1)
+    queue.renew(job, "a", 2)
+
+    run_on(queue, job, 180, 2)
+    assert queue.state(job_id) == ("running", None)
+    run_on(queue, job, 20, 2)
+
+    assert queue.state(job_id) == ("cancelling", None)
+    assert queue.one("SELECT reason FROM jobs")[0] == "step 2 ran longer than its limit, and its runner did not end it"
+
+
+def test_the_limit_of_a_step_goes_with_the_step(queue):
+    steps = (StepPlan("a", 1, timeout_s=60), StepPlan("b", 2))
+    job_id = queue.job(steps=steps)
+    job = queue.run("a")
+    run_on(queue, job, 100, 1)
+
+    run_on(queue, job, 400, 2)
+
+    assert queue.state(job_id) == ("running", None)
+
+
+@pytest.mark.proves("I-16")
+@pytest.mark.parametrize("away_s", [600, 86_400, -86_400])
+def test_neither_a_restart_nor_another_clock_uses_up_the_time_of_a_job_or_of_its_step(queue, away_s):
+    job_id = queue.job(timeout_s=300, steps=(StepPlan("a", 1, timeout_s=180),))
+    job = queue.run("a")
+    run_on(queue, job, 100, 1)
+
+    queue.clock.advance(seconds(away_s))
+    queue.restart()
+    run_on(queue, job, 140, 1)
+    assert queue.state(job_id) == ("running", None)
+    run_on(queue, job, 40, 1)
+
+    assert queue.state(job_id) == ("cancelling", None)
+
+
 def test_a_result_while_cancelling_is_the_acknowledgement(queue):
     job_id = queue.job(timeout_s=60)
     job = queue.run("a")
@@ -394,6 +446,17 @@ def test_one_job_of_a_matrix_that_expires_ends_the_rest_of_it_and_the_sweep_goes
 
     assert sorted(queue.states(run).values()) == ["cancelled", "cancelled", "expired"]
     assert queue.states(other) == {"other": "expired"}
+
+
+def test_a_job_is_explained_before_it_is_given_up_and_given_up_no_sooner_than_it_is_due(queue):
+    queue.with_policy(queue_timeout_s=100.0)
+    job_id = queue.job("nobody")
+    queue.clock.advance(seconds(99.5))
+
+    assert queue.read(reads.overdue, 100.0) == [job_id]
+    queue.sweep()
+
+    assert queue.state(job_id) == ("queued", None)
 
 
 def test_a_queue_timeout_of_zero_is_never(queue):

@@ -41,6 +41,7 @@ def test_a_job_goes_to_a_runner_that_carries_all_its_labels(job, runner, matches
         ({"demand": {"set_aside": "unreadable"}}, "set_aside unreadable"),
         ({"demand": {"state": State.RUNNING}}, "not_queued running"),
         ({"demand": {"state": State.BLOCKED, "waits_for": "build"}}, "waits_for build"),
+        ({"demand": {"state": State.BLOCKED, "group": "held by app/11"}}, "concurrency_group held by app/11"),
         ({"demand": {"labels": frozenset({"linux", "fast", "arm64"})}}, "lacks_label arm64"),
         ({"demand": {"labels": frozenset()}, "ask": {"only": True}}, "only_labelled"),
         ({"counted": {"granted": False}}, "not_granted app"),

@@ -12,6 +12,7 @@ TABLE = [
     (B, Happening.READIED, {Q}),
     (B, Happening.SKIPPED, {F}),
     (B, Happening.MISJUDGED, {F}),
+    (B, Happening.ENTANGLED, {F}),
     (Q, Happening.LEASED, {L}),
     (L, Happening.STARTED, {R}),
     (L, Happening.RETURNED, {Q}),

@@ -8,9 +8,9 @@ import pytest
 
 from tests.unit.workflows.files import BLOB, a_file, codes_of, told, with_, workflow
 from vole.base import expressions, limits
-from vole.base.errors import Exhausted
+from vole.base.errors import Exhausted, Invalid
 from vole.base.ids import CommitId, RefName, RepoName
-from vole.wire.plan import ArtifactPlan, EventFacts, JobPlan, NeededArtifact
+from vole.wire.plan import ArtifactPlan, Concurrency, EventFacts, JobPlan, NeededArtifact, RunPlan
 from vole.workflows import expand
 from vole.workflows.checks import parse
 from vole.workflows.model import Decision, PushFilter
@@ -194,7 +194,9 @@ def test_the_spellings_of_on(on: str | None, filter_: PushFilter) -> None:
 
 
 def _stamped(event: EventFacts = EVENT) -> list[JobPlan]:
-    run = expand.plan(workflow(with_("top", "env: {A: file}")), RepoName("app"), COMMIT, RefName(event.ref), event)
+    run = expand.plan(
+        workflow(with_("top", "env: {A: file}")), RepoName("app"), COMMIT, RefName(event.ref), event, protected=False
+    )
     return list(run.jobs)
 
 
@@ -220,6 +222,68 @@ def test_a_document_over_its_bound_is_refused_by_the_bounds_name() -> None:
         _stamped(big)
 
 
+# ---- Concurrency groups
+
+
+def _planned(content: str, event: EventFacts = EVENT, *, protected: bool = False) -> RunPlan:
+    return expand.plan(workflow(content), RepoName("app"), COMMIT, RefName(event.ref), event, protected=protected)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("concurrency: deploy", Concurrency("deploy")),
+        ("concurrency: {group: deploy}", Concurrency("deploy")),
+        ("concurrency: {group: a, queue: all, cancel-in-progress: false}", Concurrency("a")),
+        ("concurrency: {group: a, queue: latest}", Concurrency("a", queue="latest")),
+        ("concurrency: {group: a, cancel-in-progress: true}", Concurrency("a", cancel_in_progress=True)),
+        ("concurrency: '${{ vole.workflow }}-${{ vole.ref_name }}'", Concurrency("ci-main")),
+    ],
+)
+@pytest.mark.parametrize("where", ["top", "job"])
+def test_the_spellings_of_a_group_at_the_file_and_at_a_job(where: str, line: str, expected: Concurrency) -> None:
+    run = _planned(with_(where, line))
+
+    assert (run.concurrency if where == "top" else run.jobs[0].concurrency) == expected
+    assert (run.concurrency is None) == (where == "job")
+
+
+def test_the_groups_of_a_matrix_know_their_values_and_their_job() -> None:
+    lines = ("strategy: {matrix: {to: [test, live]}}", "concurrency: '${{ vole.job }} ${{ matrix.to }}'")
+
+    groups = [job.concurrency and job.concurrency.group for job in _planned(with_("job", *lines)).jobs]
+
+    assert groups == ["test test", "test live", None]
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+@pytest.mark.parametrize("protected", [True, False])
+def test_what_is_protected_is_spared_unless_its_file_says_otherwise(protected: bool, says_so: bool) -> None:
+    line = f"concurrency: {{group: a, cancel-protected: {str(says_so).lower()}}}"
+
+    for run in (_planned(with_("top", line), protected=protected), _planned(with_("job", line), protected=protected)):
+        group = run.concurrency or run.jobs[0].concurrency
+        assert group is not None
+        assert group.spared is (protected and not says_so)
+
+
+@pytest.mark.parametrize("ref_name", ["", "x" * 201, "a\u2028b"])
+def test_a_group_that_comes_out_as_no_name_is_refused_with_its_code(ref_name: str) -> None:
+    event = replace(EVENT, ref_name=ref_name)
+
+    with pytest.raises(Invalid, match=r"ci\.yml: W036 concurrency: .*GROUP_CHARS_MAX.*vole\.ref_name"):
+        _planned(with_("top", "concurrency: ${{ vole.ref_name }}"), event)
+
+
+def test_a_group_is_pinned_and_a_document_without_one_is_what_it_was() -> None:
+    with_group, without = _planned(with_("job", "concurrency: a")).jobs
+
+    assert JobPlan.read(with_group.document()) == with_group
+    assert b"concurrency" in with_group.document()
+    assert b"concurrency" not in without.document()
+    assert JobPlan.read(without.document()).concurrency is None
+
+
 def test_aliases_cannot_make_a_document_over_its_bound() -> None:
     content = f"jobs:\n  a:\n    env: {{A: &a {'x' * 30_000}}}\n    steps:\n" + "      - run: *a\n" * 100
 
@@ -242,7 +306,9 @@ def test_all_documents_of_a_push_together_have_a_bound() -> None:
 
 
 def test_a_run_skipped_by_a_filter_says_so_apart_from_skip_ci() -> None:
-    run = expand.plan(workflow(with_("top", "name: x")), RepoName("app"), COMMIT, RefName(EVENT.ref), EVENT)
+    run = expand.plan(
+        workflow(with_("top", "name: x")), RepoName("app"), COMMIT, RefName(EVENT.ref), EVENT, protected=False
+    )
 
     assert run.skipped is None
     assert expand.skipped(run, Decision("skip", "x")).skipped == "filter"

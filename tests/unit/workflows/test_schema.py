@@ -32,12 +32,10 @@ EVENTS = (
     "registry_package release repository_dispatch schedule status watch workflow_call workflow_dispatch workflow_run"
 )
 FOR_NOW = [
-    ("top", "concurrency: x"),
     ("top", "on: schedule"),
     ("top", "on: {schedule: [{cron: '0 0 * * *'}]}"),
     ("top", "on: manual"),
     ("top", "on: workflow_dispatch"),
-    ("job", "concurrency: x"),
     ("job", "resume: steps"),
     ("job", "trust: owned"),
     ("job", "reports: {junit: [a.xml]}"),

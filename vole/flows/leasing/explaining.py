@@ -10,7 +10,7 @@ from vole.base.ids import JobId, JobKey, RepoId, RunId, RunNumber
 from vole.flows.leasing.desk import Desk
 from vole.jobs import explain, reads
 from vole.jobs.explain import Explained
-from vole.jobs.match import Ask
+from vole.jobs.match import Ask, Demand
 from vole.jobs.model import State
 from vole.runners import reads as runners
 from vole.store.database import View
@@ -42,7 +42,7 @@ class Explaining:
         few = jobs * (1 + len(asks)) <= limits.AT_ONCE_VERDICTS_MAX
         db = self.desk.parts.db
         look = db.glance(_run, run, asks, cap) if few else await db.read(_run, run, asks, cap)
-        near = [one for one in look.jobs if one.demand.state not in (State.BLOCKED, State.FINISHED)] or look.jobs
+        near = [one for one in look.jobs if _is_near(one.demand)] or look.jobs
         return explain.together([(one.key, explain.prospect(one, look.nearest)) for one in near])
 
     async def why(self, repo: RepoId, run: RunNumber, key: JobKey | None) -> list[str]:
@@ -64,6 +64,11 @@ class Explaining:
 
     def _side(self) -> tuple[list[Ask], int | None]:
         return self.desk.asks(), self.desk.policy.cap
+
+
+def _is_near(demand: Demand) -> bool:
+    """Whether nothing of its own run keeps a job back."""
+    return demand.group is not None or demand.state not in (State.BLOCKED, State.FINISHED)
 
 
 async def _run(view: View, run: RunId, asks: list[Ask], cap: int | None) -> _Look:

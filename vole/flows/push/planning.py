@@ -185,7 +185,8 @@ def _decided(
     if decision.outcome == "none":
         return None, decision.notice
     tip = candidate.tip
-    run = expand.plan(workflow, push.repo.name, tip.commit, candidate.update.ref, event)
+    protected = workflow.has_groups and _protected(push, event)
+    run = expand.plan(workflow, push.repo.name, tip.commit, candidate.update.ref, event, protected=protected)
     if decision.outcome == "skip":
         return replace(run, skipped="filter", jobs=()), decision.notice
     if event.ref_type == "branch" and (push.options.skip or triggers.skip_ci(tip.message)):
@@ -208,6 +209,11 @@ def _event(push: OpenGit, candidate: Candidate) -> EventFacts:
         message=visible(candidate.tip.message.lstrip("\n").partition("\n")[0], limits.TEXT_CHARS_MAX),
         variables=push.options.variables,
     )
+
+
+def _protected(push: OpenGit, event: EventFacts) -> bool:
+    """Whether no newer run cancels one of this ref, unless its file says so."""
+    return event.ref_type == "tag" or event.ref == git.default_branch(git.open_repository(push.path))
 
 
 def _changed(quarantine: Quarantine, push: OpenGit, candidate: Candidate) -> ChangedPaths:

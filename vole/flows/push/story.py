@@ -26,7 +26,7 @@ from vole.git.storage import Storage
 from vole.jobs import ledger as jobs
 from vole.jobs import reads as queue
 from vole.jobs.index import QueueIndex
-from vole.jobs.model import QueuedRun, RunSource
+from vole.jobs.model import QueuedRun, RunSource, Touched
 from vole.people.access import may
 from vole.people.model import Level, Person
 from vole.repos import ledger as repos
@@ -51,6 +51,7 @@ class PushParts:
     offload: Offload
     index: QueueIndex
     prospects: Callable[[RunId, int], Awaitable[list[str]]]  # why a run's jobs wait, by the function that leases
+    ended: Callable[[Touched], None]  # makes known what a newer run of a concurrency group cancelled
     url: str
 
 
@@ -170,6 +171,8 @@ class Pushes:
         """Compare the refs with what was meant, and make it so: the one step that both confirm and recovery take."""
         moved, default = await self._parts.storage.run(_moved, self._parts.storage.path(repo.name), meant)
         runs = await self._parts.db.write(confirm_push, self._parts.index, repo.id, meant, moved)
+        for started in runs:
+            self._parts.ended(started.run.touched)
         self._parts.bells.ring("jobs", "queue", *(f"run:{started.run.id}" for started in runs))
         return runs, default
 

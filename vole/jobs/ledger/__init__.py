@@ -1,7 +1,7 @@
 """The only writer of runs, jobs, attempts and the event log. Plain functions of a transaction; none commits."""
 
 from vole.jobs.ledger.cancel import cancel_job, cancel_run, drop_repo
-from vole.jobs.ledger.enqueue import enqueue_run
+from vole.jobs.ledger.enqueue import concurrency_of, enqueue_run
 from vole.jobs.ledger.finish import Accepted, StoredLog, artifact_names, finish
 from vole.jobs.ledger.grant import Round, lease_many
 from vole.jobs.ledger.leases import (
@@ -27,6 +27,7 @@ __all__ = [
     "cancel_job",
     "cancel_run",
     "cancelling",
+    "concurrency_of",
     "disconnect",
     "drop_repo",
     "end_session",

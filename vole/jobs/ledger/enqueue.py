@@ -8,12 +8,12 @@ from functools import partial
 from vole.base.ids import Epoch, JobId, RepoId, RunId, RunNumber
 from vole.jobs import rows
 from vole.jobs.index import QueueIndex, SetId
-from vole.jobs.ledger import moves
-from vole.jobs.ledger.settle import settle
-from vole.jobs.model import Happening, QueuedRun, RunSource, State
+from vole.jobs.ledger import groups, moves
+from vole.jobs.ledger.settle import settle, settle_others
+from vole.jobs.model import Happening, QueuedRun, RunSource, State, Touched
 from vole.store.database import Tx
 from vole.wire import codec
-from vole.wire.plan import JobPlan, RunPlan, job_digest
+from vole.wire.plan import Concurrency, JobPlan, RunPlan, job_digest
 
 
 def enqueue_run(
@@ -28,13 +28,34 @@ def enqueue_run(
     if known is not None:
         return known
     run, number = _insert_run(tx, source, plan)
+    group = None if plan.skipped else plan.concurrency
     jobs = tuple(
-        _insert_job(tx, index, run, source.repo, (ordinal, job, labels.get(job.key, ())))
+        _insert_job(
+            tx, index, run, source.repo, (ordinal, job, labels.get(job.key, ()), group is not None or _waits(job))
+        )
         for ordinal, job in enumerate(() if plan.skipped else plan.jobs)
     )
-    if any(job.needs or job.if_ is not None or job.max_parallel is not None for job in plan.jobs):
-        settle(tx, index, run)  # what waits for nothing is queued already, and so is the run
-    return QueuedRun(run, number, jobs, plan.skipped)
+    touched, moved = Touched(), set[RunId]()
+    if group is not None:
+        touched, moved = groups.enter(tx, index, groups.Member(source.repo, run), group)
+    if group is not None or any(map(_waits, plan.jobs)):
+        touched |= settle(tx, index, run) | settle_others(
+            tx, index, moved
+        )  # what waits for nothing is queued already, and so is the run
+    return QueuedRun(run, number, jobs, plan.skipped, touched)
+
+
+def _waits(plan: JobPlan) -> bool:
+    """Whether anything of its own may keep a job from the queue."""
+    return bool(plan.needs or plan.concurrency) or plan.if_ is not None or plan.max_parallel is not None
+
+
+def concurrency_of(tx: Tx, run: RunId) -> Concurrency | None:
+    """The concurrency group that was pinned for the whole run: another run of its documents goes through it too."""
+    row = tx.one("SELECT concurrency FROM runs WHERE id = :run", run=run)
+    if row is None or row["concurrency"] is None:
+        return None
+    return codec.from_json(Concurrency, codec.parse(row["concurrency"]))
 
 
 def _known(tx: Tx, source: RunSource) -> QueuedRun | None:
@@ -70,9 +91,9 @@ def _insert_run(tx: Tx, source: RunSource, plan: RunPlan) -> tuple[RunId, RunNum
     tx.run(
         """
         INSERT INTO runs (id, repo_id, number, push_id, push_ordinal, ref, commit_id, workflow, workflow_path,
-          workflow_blob, event, actor, state, conclusion, reason, created_at, finished_at)
+          workflow_blob, event, actor, concurrency, state, conclusion, reason, created_at, finished_at)
         VALUES (:id, :repo, :number, :push, :ordinal, :ref, :commit, :workflow, :path,
-          :blob, :event, :actor, :state, :conclusion, :reason, :now, :finished)""",
+          :blob, :event, :actor, :concurrency, :state, :conclusion, :reason, :now, :finished)""",
         id=run,
         repo=source.repo,
         number=number,
@@ -85,6 +106,7 @@ def _insert_run(tx: Tx, source: RunSource, plan: RunPlan) -> tuple[RunId, RunNum
         blob=plan.workflow_blob,
         event=codec.canonical(plan.event).decode(),
         actor=plan.event.actor,
+        concurrency=None if plan.concurrency is None else codec.canonical(plan.concurrency).decode(),
         state="finished" if skipped else "queued",
         conclusion="skipped" if skipped else None,
         reason=plan.skipped or "",
@@ -98,13 +120,12 @@ def _insert_run(tx: Tx, source: RunSource, plan: RunPlan) -> tuple[RunId, RunNum
 
 
 def _insert_job(
-    tx: Tx, index: QueueIndex, run: RunId, repo: RepoId, item: tuple[int, JobPlan, tuple[str, ...]]
+    tx: Tx, index: QueueIndex, run: RunId, repo: RepoId, item: tuple[int, JobPlan, tuple[str, ...], bool]
 ) -> JobId:
-    ordinal, plan, labels = item
+    ordinal, plan, labels, waits = item
     job = JobId(tx.ident())
     document = plan.document()
     digest = job_digest(document)
-    waits = bool(plan.needs) or plan.if_ is not None or plan.max_parallel is not None
     state = State.BLOCKED if waits else State.QUEUED
     tx.run(
         """

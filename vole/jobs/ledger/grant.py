@@ -90,7 +90,7 @@ def _find(look: _Look, ask: Ask) -> runner.Job | None:
         if why is None:
             look.draft.take(candidate)
             return _grant(look, row, ask)
-        if why in (Why.NOT_QUEUED, Why.WAITS_FOR, Why.SET_ASIDE):
+        if why in (Why.NOT_QUEUED, Why.WAITS_FOR, Why.CONCURRENCY_GROUP, Why.SET_ASIDE):
             look.draft.pass_over(candidate)
         elif why in (Why.NOT_GRANTED, Why.FILTERED_OUT, Why.REPO_AT_CAP):
             avoid.repos.add(candidate.repo)

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vole.base import limits
-from vole.base.errors import Fenced
+from vole.base.clock import seconds
+from vole.base.errors import Fenced, Invalid
 from vole.base.ids import Epoch, JobId, SessionId
 from vole.base.limits import LeaseTimes
 from vole.jobs import lease, rows
 from vole.jobs.index import QueueIndex
 from vole.jobs.lease import JobLease
 from vole.jobs.ledger import moves
-from vole.jobs.ledger.settle import settle
+from vole.jobs.ledger.settle import plan_of, settle
 from vole.jobs.model import Conclusion, EndCause, Ended, Happening, Job, Policy, State, Touched, times_of
 from vole.store.database import Tx
 from vole.wire import runner
@@ -52,6 +53,7 @@ def renew_many(tx: Tx, session: SessionId, renewals: Sequence[runner.Renewal], t
         if job.state is State.CANCELLING:
             cancelling.append(_told(job, session))
         _renew(tx, held, lease.renewed(held, tx.now, times), renewal)
+        _step(tx, job, renewal.step, times)
     return Renewals(tuple(alive), tuple(fenced), tuple(cancelling))
 
 
@@ -157,13 +159,33 @@ def _renew(tx: Tx, held: JobLease, new: JobLease, renewal: runner.Renewal) -> No
     tx.run(
         """
         UPDATE attempts
-        SET renewed_at = :now, step = :step, log_bytes = MAX(log_bytes, :bytes)
+        SET renewed_at = :now, log_bytes = MAX(log_bytes, :bytes)
         WHERE job_id = :job AND epoch = :epoch AND ended_at IS NULL""",
         now=tx.now,
-        step=renewal.step,
         bytes=renewal.log_bytes,
         job=held.job,
         epoch=held.epoch,
+    )
+
+
+def _step(tx: Tx, job: Job, step: int, times: LeaseTimes) -> None:
+    """Keep the limit of the step that the job is at, from when it was first heard of.
+
+    The runner keeps it too, and sooner: the server leaves it a TTL and the time of a kill beyond it.
+    """
+    at = "UPDATE attempts SET step = :step WHERE job_id = :job AND epoch = :epoch AND step <> :step"
+    if job.state is not State.RUNNING or not tx.run(at, step=step, job=job.id, epoch=job.epoch):
+        return
+    try:
+        plan = plan_of(tx, job.id)
+    except Invalid:
+        return  # set aside where the row is worked on; a renewal says nothing of it
+    limit_s = next((one.timeout_s for one in plan.steps if one.number == step), None)
+    tx.run(
+        "UPDATE jobs SET step_timeout_at = :at WHERE id = :job AND state = 'running' AND epoch = :epoch",
+        at=None if limit_s is None else tx.now + seconds(limit_s + times.ttl_s + limits.STEP_KILL_S),
+        job=job.id,
+        epoch=job.epoch,
     )
 
 

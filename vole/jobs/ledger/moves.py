@@ -171,7 +171,7 @@ def take(tx: Tx, index: QueueIndex, job: Job, held: Held) -> None:
 def _held_until(job: Job, to: State) -> dict[str, object]:
     """What leaves the row with a lease: its deadlines."""
     if job.state in HELD and to not in HELD:
-        return {"deadline_at": None, "timeout_at": None, "ending_as": None}
+        return {"deadline_at": None, "timeout_at": None, "step_timeout_at": None, "ending_as": None}
     return {}
 
 

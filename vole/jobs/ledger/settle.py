@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from vole.base.errors import Invalid
 from vole.base.ids import JobId, RunId, RunNumber
 from vole.jobs import conditions, rows
 from vole.jobs.index import QueueIndex
-from vole.jobs.ledger import moves
+from vole.jobs.ledger import groups, moves
 from vole.jobs.model import FAILURES, HELD, Conclusion, Ended, Happening, Job, State, Touched, run_state, worst
 from vole.store.database import Tx
 from vole.wire.plan import JobPlan, NeedResult
@@ -25,21 +25,43 @@ _ACTIVE = HELD | {State.QUEUED}  # counts against max-parallel
 def settle(tx: Tx, index: QueueIndex, run: RunId) -> Touched:
     """Stop the rest of a matrix that failed, ready or skip what waited, then derive the run's state.
 
+    The same for every run that this moves: whose turn it is in a concurrency group, who is cancelled for a newer one.
     `leasable` of the answer is true when a job was readied.
     """
+    touched, moved = _settle(tx, index, run)
+    return touched | settle_others(tx, index, moved)
+
+
+def settle_others(tx: Tx, index: QueueIndex, runs: Collection[RunId]) -> Touched:
+    """`settle` of runs that a change of another one moved: a row of them that cannot be read stops nobody else."""
+    touched, todo = Touched(), sorted(runs)
+    while todo:
+        run = todo.pop(0)
+        try:
+            with tx.part():
+                one, moved = _settle(tx, index, run)
+        except Invalid:
+            one, moved = Touched(), groups.leave(tx, run)
+        touched |= one
+        todo += sorted(moved - set(todo))
+    return touched
+
+
+def _settle(tx: Tx, index: QueueIndex, run: RunId) -> tuple[Touched, set[RunId]]:
+    """One run; the other runs that it moved."""
     jobs = _jobs(tx, run)
     unfinished = [job for job in jobs if job.state is not State.FINISHED]
-    ended: tuple[Ended, ...] = ()
-    readied = False
+    touched, moved = Touched(frozenset((run,))), set[RunId]()
     if unfinished:
-        ended = _fail_fast(tx, index, jobs, unfinished)
-    if any(job.state is State.BLOCKED for job in unfinished):
-        readied = _advance(tx, index, run)
+        touched |= Touched(ended=_fail_fast(tx, index, jobs, unfinished))
+    if any(job.state is State.BLOCKED for job in unfinished) and not groups.waits(tx, run):
+        advanced, moved = _advance(tx, index, run)
+        touched |= advanced
     if unfinished:
         jobs = _jobs(tx, run)
     state, conclusion = run_state((job.state, job.conclusion) for job in jobs)
     set_state(tx, run, state, conclusion)
-    return Touched(runs=frozenset((run,)), ended=ended, leasable=readied)
+    return touched, moved | groups.leave(tx, run)
 
 
 def _fail_fast(tx: Tx, index: QueueIndex, jobs: list[Job], unfinished: list[Job]) -> tuple[Ended, ...]:
@@ -100,6 +122,8 @@ class _Waiting:
     needs: dict[JobId, list[str]]
     facts: conditions.RunFacts
     full: set[str] = field(default_factory=set)  # job ids at their max-parallel
+    touched: Touched = field(default_factory=Touched)
+    moved: set[RunId] = field(default_factory=set)  # other runs, cancelled for a job of this one
 
     def __post_init__(self) -> None:
         self._keys: defaultdict[str, list[JobId]] = defaultdict(list)
@@ -129,10 +153,9 @@ class _Waiting:
         return names
 
 
-def _advance(tx: Tx, index: QueueIndex, run: RunId) -> bool:
-    """Move every blocked job that can move; whether one is leasable now."""
+def _advance(tx: Tx, index: QueueIndex, run: RunId) -> tuple[Touched, set[RunId]]:
+    """Move every blocked job that can move; what that told, and the other runs that were cancelled for one."""
     waiting = _look(tx, run)
-    readied = False
     moved = True
     while moved:
         moved = False
@@ -141,8 +164,8 @@ def _advance(tx: Tx, index: QueueIndex, run: RunId) -> bool:
                 continue
             waiting.jobs[job.id] = after = _decide(tx, index, job, waiting)
             moved = moved or after.state is State.FINISHED
-            readied = readied or after.state is State.QUEUED
-    return readied
+            waiting.touched |= Touched(leasable=after.state is State.QUEUED)
+    return waiting.touched, waiting.moved
 
 
 def _decide(tx: Tx, index: QueueIndex, job: Job, waiting: _Waiting) -> Job:
@@ -166,7 +189,25 @@ def _decide(tx: Tx, index: QueueIndex, job: Job, waiting: _Waiting) -> Job:
     if not goes_on:
         reason = f"if: {plan.if_}" if plan.if_ is not None else "what it needs did not succeed"
         return moves.conclude(tx, index, job, Happening.SKIPPED, Conclusion.SKIPPED, reason=reason)
-    return moves.queue(tx, index, job, Happening.READIED)
+    return _take_turn(tx, index, job, plan, waiting)
+
+
+def _take_turn(tx: Tx, index: QueueIndex, job: Job, plan: JobPlan, waiting: _Waiting) -> Job:
+    """The job, queued if it is its turn in its concurrency group."""
+    if plan.concurrency is None:
+        return moves.queue(tx, index, job, Happening.READIED)
+    if groups.place_of(tx, job.id, job.run) is None:
+        touched, moved = groups.enter(tx, index, groups.Member(job.repo, job.run, job.id), plan.concurrency)
+        waiting.touched |= touched
+        waiting.moved |= moved
+    place = groups.place_of(tx, job.id, job.run)
+    assert place is not None, "it was taken in this change or before"
+    if place["held_at"] is not None:
+        return moves.queue(tx, index, job, Happening.READIED)
+    if (other := groups.circle(tx, job.id, job.run)) is not None:
+        reason = f"{other} has concurrency group {plan.concurrency.group!r} and waits for a group that this run has"
+        return moves.conclude(tx, index, job, Happening.ENTANGLED, Conclusion.ERRORED, reason=reason)
+    return job
 
 
 def _wait_for(tx: Tx, job: Job, what: str) -> None:

@@ -15,11 +15,11 @@ from vole.base.errors import Invalid
 from vole.base.ids import Epoch, JobId
 from vole.jobs import lease, rows
 from vole.jobs.index import QueueIndex
-from vole.jobs.ledger import moves
+from vole.jobs.ledger import groups, moves
 from vole.jobs.ledger.leases import give_up
-from vole.jobs.ledger.settle import settle
+from vole.jobs.ledger.settle import settle, settle_others
 from vole.jobs.model import Conclusion, EndCause, Ended, Happening, Job, Policy, State, Touched, times_of
-from vole.store.database import Tx
+from vole.store.database import Row, Tx
 
 _CAUSES = {State.LEASED: EndCause.NOT_STARTED, State.RUNNING: EndCause.EXPIRED}
 
@@ -48,14 +48,21 @@ def sweep(tx: Tx, index: QueueIndex, policy: Policy, last: Moment | None, explai
     if policy.queue_timeout_s:
         for job in _ids(tx, rows.OVERDUE, since=tx.now - seconds(policy.queue_timeout_s)):
             touched |= _apart(tx, index, job, partial(_give_up_waiting, explained.get(job, "")))
+    for run in groups.runs_of_set_aside(tx):
+        touched |= settle_others(tx, index, groups.leave(tx, run))
     return Swept(touched, tx.now)
 
 
 def restart(tx: Tx, index: QueueIndex, policy: Policy) -> None:
-    """The server begins: every live lease gets one fresh span, and the index is made from the rows."""
+    """The server begins: every live lease gets one fresh span, and the index is made from the rows.
+
+    The time that a job and its step have left is what it was when their runner was last heard of: neither the time
+    without a server nor another clock counts against them, and the runner keeps the limits meanwhile.
+    """
     times = times_of(policy)
     for row in tx.all(
-        f"SELECT j.id, a.session_id, j.epoch, j.state, j.deadline_at FROM jobs j "
+        f"SELECT j.id, a.session_id, j.epoch, j.state, j.deadline_at, j.timeout_at, j.step_timeout_at, j.timeout_us, "
+        f"a.renewed_at FROM jobs j "
         f"JOIN attempts a ON a.job_id = j.id AND a.ended_at IS NULL WHERE j.{rows.HELD}"
     ):
         held = rows.lease(row)
@@ -63,15 +70,23 @@ def restart(tx: Tx, index: QueueIndex, policy: Policy) -> None:
         tx.run(
             """
             UPDATE jobs
-            SET deadline_at = :deadline, timeout_at = MIN(timeout_at, :now + timeout_us)
+            SET deadline_at = :deadline, timeout_at = :timeout, step_timeout_at = :step
             WHERE id = :job AND epoch = :epoch AND state = :state""",
             deadline=lease.refreshed(held, tx.now, times).deadline,
-            now=tx.now,
+            timeout=_left(tx, row, "timeout_at"),
+            step=_left(tx, row, "step_timeout_at"),
             job=held.job,
             epoch=held.epoch,
             state=held.state,
         )
     rebuild_index(tx, index)
+
+
+def _left(tx: Tx, row: Row, column: str) -> int | None:
+    if row[column] is None:
+        return None
+    left: int = row[column] - row["renewed_at"]
+    return tx.now + min(max(left, 0), int(row["timeout_us"]))
 
 
 def rebuild_index(tx: Tx, index: QueueIndex) -> None:
@@ -116,7 +131,9 @@ def _expire(tx: Tx, index: QueueIndex, job: Job) -> Touched:
 def _time_out(tx: Tx, index: QueueIndex, job: Job) -> Touched:
     if job.state is not State.RUNNING:
         return Touched()
-    reason = f"ran longer than its {job.timeout_us // 60_000_000} minutes"
+    row = tx.one(rows.STEP_OVERTIME, job=job.id, now=tx.now)
+    whole = f"ran longer than its {job.timeout_us // 60_000_000} minutes"
+    reason = whole if row is None else f"step {row['step']} ran longer than its limit, and its runner did not end it"
     fields = {"ending_as": Conclusion.TIMED_OUT, "reason": reason}
     moves.move(tx, index, job, Happening.TIMED_OUT, State.CANCELLING, fields=fields, reason=reason)
     told = Ended(moves.holder(tx, job), job.id, job.epoch, "timed_out")
