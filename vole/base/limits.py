@@ -146,6 +146,7 @@ FENCES_REMEMBERED = 1_024  # jobs whose highest fence a harness keeps in mind
 HTTP_HEADERS_S = 15
 HTTP_BODY_S = 60
 HTTP_BODY_BYTES_MAX = 1 * MIB  # a form; upload-pack has its own
+API_BODY_BYTES_MAX = 64 * KIB  # a JSON object of a few texts
 HTTP_HEADERS_BYTES_MAX = 32 * KIB
 HTTP_HEADERS_MAX = 100  # fields of one request
 HTTP_UNREAD_S = 60  # seconds a client may leave an answer unread
@@ -181,6 +182,7 @@ QUEUE_SHOWN_MAX = 200  # jobs on the page of the queue
 EXPLAINED_MAX = 20  # waiting jobs, or label sets, explained on one page; each asks the store
 DISK_FREE_BYTES_MIN = 256 * MIB  # below it the server says that it is not ready
 EVENT_STREAMS_MAX = 256  # live pages open at once
+TIMELINE_MAX = 200  # lines of the timeline on the page of a run; the event log has all of them
 
 # The server's own log lines (SR-79)
 LOG_VALUE_CHARS_MAX = 400  # characters of one field; attackers choose some of them

@@ -331,6 +331,7 @@ class WaitingRow:
     labels: tuple[str, ...]
     state: State
     reason: str
+    enqueued_at: Moment
     since: Moment
     runner: str | None
     session: SessionId | None
@@ -439,6 +440,7 @@ def waiting_row(row: Row) -> WaitingRow:
         labels=tuple(json.loads(row["labels"] or "[]")),
         state=State(row["state"]),
         reason=row["reason"],
+        enqueued_at=Moment(row["enqueued_at"]),
         since=Moment(row["since"]),
         runner=row["runner"],
         session=None if row["session_id"] is None else SessionId(row["session_id"]),

@@ -62,7 +62,7 @@ class Renderer:
             lstrip_blocks=True,
             auto_reload=False,
         )
-        self._environment.filters |= {"when": when, "span": span, "size": size, "count": count}
+        self._environment.filters |= {"when": when, "exact": iso, "span": span, "size": size, "count": count}
         self._environment.globals |= {"static": self.asset, "m": self._environment.get_template("macros.html").module}
 
     def render(self, page: Page, frame: Frame) -> bytes:

@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
 from vole.base.errors import NotFound
 from vole.base.offload import Offload
 from vole.http import HttpServer, Receive, Scope, Send
 from vole.web import live, login
+from vole.web.api.door import Endpoint, enter
+from vole.web.api.problems import missing, problem, within_api
 from vole.web.edge import Edge, Rate
 from vole.web.pages.access import admit
 from vole.web.pages.kept import Kept
@@ -67,7 +68,7 @@ class WebDoor:
 def application(house: House) -> Edge:
     """The whole site as an ASGI application."""
     router = Router(
-        [StarletteRoute(route.path, _endpoint(house, route), methods=[route.method]) for route in ROUTES],
+        [Endpoint(route.path, _endpoint(house, route), methods=[route.method]) for route in ROUTES],
         redirect_slashes=False,  # it would redirect to the host that the request names
         default=_Nowhere(house),
     )
@@ -82,12 +83,16 @@ def _endpoint(house: House, route: Route) -> Callable[[Request], Awaitable[Respo
         except Left:
             return Response(status_code=499)
         except Exception as error:
+            if route.api:
+                return problem(error, house.parts.entropy, request.scope["path"])
             return await _refused(house, request, error, text=route.text)
 
     return endpoint
 
 
 async def _answer(house: House, route: Route, request: Request) -> Response:
+    if route.api:
+        return await route.answer(await enter(house, route, request))
     if route.origin == "proven":
         login.prove_same_origin(request, house.parts.url)
     session = None if route.needs == "public" else login.session_of(request, house.parts.url)
@@ -119,5 +124,8 @@ class _Nowhere:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
+        if within_api(scope["path"]):
+            await missing()(scope, receive, send)
+            return
         answer = await _refused(self._house, request, NotFound("there is no such page"), text=False)
         await answer(scope, receive, send)
