@@ -184,6 +184,9 @@ DISK_FREE_BYTES_MIN = 256 * MIB  # below it the server says that it is not ready
 EVENT_STREAMS_MAX = 256  # live pages open at once
 TIMELINE_MAX = 200  # lines of the timeline on the page of a run; the event log has all of them
 
+# Metrics
+WAITS_READ_MAX = 2_000  # leases counted in one scrape; the rest comes with the next
+
 # The server's own log lines (SR-79)
 LOG_VALUE_CHARS_MAX = 400  # characters of one field; attackers choose some of them
 LOG_TRACE_CHARS_MAX = 8 * KIB  # characters of a trace

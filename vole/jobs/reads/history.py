@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vole.base.clock import Moment
+from vole.base import limits
+from vole.base.clock import Moment, Span
 from vole.base.ids import Epoch, JobId, JobKey, RunId
 from vole.store.database import View
 
@@ -50,3 +51,39 @@ async def events_of(view: View, run: RunId, after: int, most: int) -> list[Event
         )
         for row in found
     ]
+
+
+# ---- Metrics
+
+
+@dataclass(frozen=True)
+class Wait:
+    """How long a job had been leasable when it was leased. `event`: of the lease."""
+
+    event: int
+    span: Span
+
+
+async def newest(view: View) -> int:
+    """The id of the last event; 0 when there is none."""
+    row = await view.one("SELECT max(id) AS id FROM events")
+    return 0 if row is None or row["id"] is None else int(row["id"])
+
+
+async def waits(view: View, after: int) -> list[Wait]:
+    """The leases behind the event `after`, at most WAITS_READ_MAX, each with how long its job had waited."""
+    found = await view.all(
+        """
+        SELECT e.id, e.at - (
+          SELECT max(q.at) FROM events q
+          WHERE q.run_id = e.run_id AND q.id < e.id AND q.job_id = e.job_id
+            AND json_extract(q.detail, '$.to') = 'queued'
+        ) AS span
+        FROM events e
+        WHERE e.id > :after AND e.kind = 'leased'
+        ORDER BY e.id
+        LIMIT :most""",
+        after=after,
+        most=limits.WAITS_READ_MAX,
+    )
+    return [Wait(row["id"], Span(row["span"] or 0)) for row in found]

@@ -120,6 +120,15 @@ async def runs(view: View, repos: Iterable[RepoId], before: int | None, most: in
     return [rows.run_row(row) for row in found]
 
 
+async def counts(view: View) -> dict[str, int]:
+    """Unfinished jobs by state. Each number comes from the partial index that holds just those."""
+    found: dict[str, int] = dict.fromkeys((str(state) for state in State if state is not State.FINISHED), 0)
+    for _, words in _GROUPS:
+        for row in await view.all(f"SELECT state, count(*) AS count FROM jobs WHERE {words} GROUP BY state"):
+            found[row["state"]] = row["count"]
+    return found
+
+
 async def _sets(view: View, wanted: Wanted) -> str | None:
     """The label sets that fit, as JSON; None where every one does."""
     if not wanted.labels and wanted.taker is None:

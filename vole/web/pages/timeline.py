@@ -36,7 +36,7 @@ WORDS: Mapping[str, str] = {
     "leased": "was given to {runner}",
     "started": "was started by its runner",
     "returned": "went back to the queue, nothing lost: {cause}",
-    "lost": "lost its runner: {cause}",
+    "lost": "its attempt was lost: {cause}",
     "cancelled": "was cancelled: {reason}",
     "cancelling": "is being cancelled: {reason}",
     "timed_out": "ran out of its time: {reason}",
