@@ -171,7 +171,10 @@ class App:
         self.sweeps = self._sweeps(ssh)
 
         def announce() -> None:
-            _log.info("serving", url=self.url, ssh=self.ssh_url, version=vole.__version__)
+            more = (
+                {} if self.sockets.metrics is None else {"metrics": "{}:{}".format(*self.sockets.metrics.getsockname())}
+            )
+            _log.info("serving", url=self.url, ssh=self.ssh_url, version=vole.__version__, **more)
             ready()
 
         doors: list[Service] = [ssh, web, operator, *self._metrics_door()]
