@@ -178,6 +178,7 @@ COMMIT_MESSAGE_BYTES_MAX = 64 * KIB  # shown of one commit
 LOG_TAIL_BYTES = 128 * KIB  # shown first
 LOG_RANGE_BYTES_MAX = 1 * MIB  # one range of a log page
 LOG_LINE_BYTES_MAX = 64 * KIB  # shown as one line; a longer one comes in parts
+QUEUE_SCANNED_MAX = 20_000  # waiting jobs that one page of the queue looks at; 50 ms
 QUEUE_SHOWN_MAX = 200  # jobs on the page of the queue
 EXPLAINED_MAX = 20  # waiting jobs, or label sets, explained on one page; each asks the store
 DISK_FREE_BYTES_MIN = 256 * MIB  # below it the server says that it is not ready

@@ -326,6 +326,7 @@ class WaitingRow:
     id: JobId
     repo: RepoId
     repo_name: RepoName
+    run_id: RunId
     run: RunNumber
     key: JobKey
     labels: tuple[str, ...]
@@ -435,6 +436,7 @@ def waiting_row(row: Row) -> WaitingRow:
         id=JobId(row["id"]),
         repo=RepoId(row["repo_id"]),
         repo_name=RepoName(row["repo_name"]),
+        run_id=RunId(row["run_id"]),
         run=RunNumber(row["number"]),
         key=JobKey(row["key"]),
         labels=tuple(json.loads(row["labels"] or "[]")),

@@ -90,6 +90,29 @@ def test_what_cannot_be_is_said_above_the_form_and_refused_by_the_api(tmp_path, 
         assert words in api.json()["detail"]
 
 
+def test_a_page_looks_at_so_many_jobs_and_goes_on_behind_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "QUEUE_SCANNED_MAX", 2)
+
+    async def story():
+        async with a_site(tmp_path) as site:
+            await site.repo("app")
+            for labels in ((), (), (), (), ("gpu",), (), ("gpu",)):
+                await site.run("app", a_job("a", runs_on=labels), a_job("b", needs=("a",)))
+            page, items, cursor, asked = (await site.get("/queue?labels=gpu")).text, [], "", 0
+            while cursor is not None:
+                answer = (await site.get(f"{V1}/queue?labels=gpu{cursor}")).json()
+                items += [one["address"] for one in answer["items"]]
+                cursor, asked = answer["next"] and f"&cursor={answer['next']}", asked + 1
+            return page, items, asked
+
+    page, items, asked = aio.run(story())
+
+    assert items == ["app/5/a", "app/7/a"]
+    assert asked == 7  # four looks at queued jobs, three at blocked ones behind them, none of which asks for gpu
+    assert "There is more that is not shown" in page
+    assert "No unfinished job is like that" not in page
+
+
 @pytest.mark.proves("SR-44")
 def test_sifting_by_a_private_repository_is_sifting_by_a_missing_one(tmp_path):
     async def story():

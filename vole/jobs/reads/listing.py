@@ -12,11 +12,25 @@ from vole.jobs import rows
 from vole.jobs.match import serves_labels
 from vole.jobs.model import HELD, State
 from vole.jobs.rows import Depth, RunRow, WaitingRow
-from vole.store.database import Row, View
+from vole.store.database import View
 
-# What runs first, then what waits; each in the words of the partial index that holds just those.
-_GROUPS = ((HELD, rows.HELD), ({State.QUEUED}, "state = 'queued'"), ({State.BLOCKED}, "state = 'blocked'"))
-Place = tuple[int, int, int]  # group, enqueued_at, id: where a job stands in the list
+
+@dataclass(frozen=True)
+class _Group:
+    """Jobs of `states`, in the words of the partial index that holds just those, and in the order of that index."""
+
+    states: frozenset[State]
+    words: str
+    order: str
+
+
+# What runs first, then what waits. Who holds jobs are few; of the others each page looks at QUEUE_SCANNED_MAX.
+_GROUPS = (
+    _Group(HELD, rows.HELD, "enqueued_at"),
+    _Group(frozenset({State.QUEUED}), "state = 'queued'", "enqueued_at"),
+    _Group(frozenset({State.BLOCKED}), "state = 'blocked'", "run_id"),
+)
+Place = tuple[int, int, int]  # group, its order, id: where a job stands in the list
 
 
 @dataclass(frozen=True)
@@ -42,44 +56,86 @@ class Wanted:
         return takes and self.labels <= asked
 
 
-async def unfinished(view: View, wanted: Wanted, most: int, after: Place | None = None) -> list[WaitingRow]:
-    """At most `most` of them, in the order of their places, from behind `after` on."""
-    sets = await _sets(view, wanted)
-    found: list[Row] = []
-    for group, (states, words) in enumerate(_GROUPS):
-        if (wanted.state is not None and wanted.state not in states) or (after is not None and after[0] > group):
+@dataclass(frozen=True)
+class Found:
+    """A page of them, and the place behind which the next one begins; None where there is nothing more."""
+
+    rows: list[WaitingRow]
+    behind: Place | None
+
+
+async def unfinished(view: View, wanted: Wanted, most: int, after: Place | None = None) -> Found:
+    """At most `most` of them, in the order of their places, from behind `after` on.
+
+    It may be fewer, even none, with more behind: no page looks at more than QUEUE_SCANNED_MAX jobs of a group.
+    """
+    sets, found = await _sets(view, wanted), list[WaitingRow]()
+    for at, group in enumerate(_GROUPS):
+        if (wanted.state is not None and wanted.state not in group.states) or (after is not None and after[0] > at):
             continue
-        behind = after[1:] if after is not None and after[0] == group else (-1, -1)
-        chosen = f"""SELECT * FROM jobs WHERE {words} AND repo_id IN (SELECT value FROM json_each(:repos))
-          AND (:state IS NULL OR state = :state) AND (enqueued_at, id) > (:at, :id)
-          AND (:sets IS NULL OR (SELECT label_set_id FROM run_labels WHERE job_id = jobs.id)
-            IN (SELECT value FROM json_each(:sets)))
-          ORDER BY enqueued_at, id LIMIT :most"""
-        found += await view.all(
-            f"""
-            SELECT j.id, j.repo_id, p.name AS repo_name, r.number, j.key, s.labels, j.state, j.reason, a.runner,
-              a.session_id, coalesce(j.started_at, j.queued_at, j.enqueued_at) AS since, j.enqueued_at
-            FROM ({chosen}) j
-            JOIN runs r ON r.id = j.run_id
-            JOIN repos p ON p.id = j.repo_id
-            LEFT JOIN run_labels l ON l.job_id = j.id
-            LEFT JOIN label_sets s ON s.id = l.label_set_id
-            LEFT JOIN attempts a ON a.job_id = j.id AND a.ended_at IS NULL
-            ORDER BY j.enqueued_at, j.id""",
-            repos=json.dumps(list(wanted.repos)),
-            state=wanted.state,
-            at=behind[0],
-            id=behind[1],
-            sets=sets,
-            most=most - len(found),
-        )
-    return [rows.waiting_row(row) for row in found]
+        start = after[1:] if after is not None and after[0] == at else (-1, -1)
+        cut = await _cut(view, group, start)
+        found += await _of_group(view, group, wanted, (start, cut, sets), most - len(found) + 1)
+        if len(found) > most:
+            return Found(found[:most], place(found[most - 1]))
+        if cut is not None:
+            return Found(found, (at, *cut))
+    return Found(found, None)
 
 
 def place(row: WaitingRow) -> Place:
     """Where `row` stands."""
-    group = next(at for at, (states, _) in enumerate(_GROUPS) if row.state in states)
-    return group, row.enqueued_at, row.id
+    at = next(at for at, group in enumerate(_GROUPS) if row.state in group.states)
+    return at, row.run_id if _GROUPS[at].order == "run_id" else row.enqueued_at, row.id
+
+
+_Span = tuple[int, int]
+
+
+async def _cut(view: View, group: _Group, start: _Span) -> _Span | None:
+    """The last job to look at, where there are more behind it."""
+    row = await view.one(
+        f"""SELECT {group.order} AS at, id FROM jobs WHERE {group.words} AND ({group.order}, id) > (:at, :id)
+        ORDER BY {group.order}, id LIMIT 1 OFFSET :most""",
+        at=start[0],
+        id=start[1],
+        most=limits.QUEUE_SCANNED_MAX - 1,
+    )
+    return None if row is None else (row["at"], row["id"])
+
+
+async def _of_group(
+    view: View, group: _Group, wanted: Wanted, within: tuple[_Span, _Span | None, str | None], most: int
+) -> list[WaitingRow]:
+    start, cut, sets = within
+    order = group.order
+    chosen = f"""SELECT * FROM jobs WHERE {group.words} AND ({order}, id) > (:at, :id)
+      AND (:cut IS NULL OR ({order}, id) <= (:cut, :cut_id))
+      AND repo_id IN (SELECT value FROM json_each(:repos)) AND (:state IS NULL OR state = :state)
+      AND (:sets IS NULL OR (SELECT label_set_id FROM run_labels WHERE job_id = jobs.id)
+        IN (SELECT value FROM json_each(:sets)))
+      ORDER BY {order}, id LIMIT :most"""
+    found = await view.all(
+        f"""
+        SELECT j.id, j.repo_id, p.name AS repo_name, j.run_id, r.number, j.key, s.labels, j.state, j.reason, a.runner,
+          a.session_id, coalesce(j.started_at, j.queued_at, j.enqueued_at) AS since, j.enqueued_at
+        FROM ({chosen}) j
+        JOIN runs r ON r.id = j.run_id
+        JOIN repos p ON p.id = j.repo_id
+        LEFT JOIN run_labels l ON l.job_id = j.id
+        LEFT JOIN label_sets s ON s.id = l.label_set_id
+        LEFT JOIN attempts a ON a.job_id = j.id AND a.ended_at IS NULL
+        ORDER BY j.{order}, j.id""",
+        at=start[0],
+        id=start[1],
+        cut=None if cut is None else cut[0],
+        cut_id=None if cut is None else cut[1],
+        repos=json.dumps(list(wanted.repos)),
+        state=wanted.state,
+        sets=sets,
+        most=most,
+    )
+    return [rows.waiting_row(row) for row in found]
 
 
 async def depths(view: View, wanted: Wanted) -> list[Depth]:
@@ -88,16 +144,19 @@ async def depths(view: View, wanted: Wanted) -> list[Depth]:
         return []
     found = await view.all(
         """
-        SELECT s.labels, count(*) AS count, min(j.queued_at) AS since, j.id, p.name AS repo_name, r.number, j.key
-        FROM jobs j
-        JOIN run_labels l ON l.job_id = j.id
-        JOIN label_sets s ON s.id = l.label_set_id
-        JOIN runs r ON r.id = j.run_id
-        JOIN repos p ON p.id = j.repo_id
-        WHERE j.state = 'queued' AND j.repo_id IN (SELECT value FROM json_each(:repos))
-          AND (:sets IS NULL OR s.id IN (SELECT value FROM json_each(:sets)))
-        GROUP BY s.id
-        ORDER BY count DESC, s.labels
+        SELECT s.labels, d.count, d.since, d.id, p.name AS repo_name, r.number, d.key
+        FROM (
+          SELECT l.label_set_id, count(*) AS count, min(j.queued_at) AS since, j.id, j.key, j.run_id, j.repo_id
+          FROM jobs j
+          JOIN run_labels l ON l.job_id = j.id
+          WHERE j.state = 'queued' AND j.repo_id IN (SELECT value FROM json_each(:repos))
+            AND (:sets IS NULL OR l.label_set_id IN (SELECT value FROM json_each(:sets)))
+          GROUP BY l.label_set_id
+        ) d
+        JOIN label_sets s ON s.id = d.label_set_id
+        JOIN runs r ON r.id = d.run_id
+        JOIN repos p ON p.id = d.repo_id
+        ORDER BY d.count DESC, s.labels
         LIMIT :most""",
         repos=json.dumps(list(wanted.repos)),
         sets=await _sets(view, wanted),
@@ -123,8 +182,8 @@ async def runs(view: View, repos: Iterable[RepoId], before: int | None, most: in
 async def counts(view: View) -> dict[str, int]:
     """Unfinished jobs by state. Each number comes from the partial index that holds just those."""
     found: dict[str, int] = dict.fromkeys((str(state) for state in State if state is not State.FINISHED), 0)
-    for _, words in _GROUPS:
-        for row in await view.all(f"SELECT state, count(*) AS count FROM jobs WHERE {words} GROUP BY state"):
+    for group in _GROUPS:
+        for row in await view.all(f"SELECT state, count(*) AS count FROM jobs WHERE {group.words} GROUP BY state"):
             found[row["state"]] = row["count"]
     return found
 

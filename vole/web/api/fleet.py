@@ -7,8 +7,8 @@ from typing import cast
 from starlette.responses import Response
 
 from vole.jobs.reads import listing
-from vole.jobs.reads.listing import Place, Wanted
-from vole.jobs.rows import Depth, WaitingRow
+from vole.jobs.reads.listing import Found, Place, Wanted
+from vole.jobs.rows import Depth
 from vole.people.model import Person
 from vole.runners.roster import Session
 from vole.store.database import View
@@ -28,16 +28,14 @@ async def queue(visit: Visit) -> Response:
     `depths` is the input of an autoscaler: how many wait for which labels, since when, and why.
     """
     page, sift = asked(visit, "queue", int, int, int), Sift.read(visit.request.query_params)
-    rows, depths = await visit.read(
-        _queue, visit.person, (sift, list(visit.house.parts.roster)), page.limit + 1, cast(Place | None, page.after)
+    found, depths = await visit.read(
+        _queue, visit.person, (sift, list(visit.house.parts.roster)), page.limit, cast(Place | None, page.after)
     )
-    shown = rows[: page.limit]
-    more = listing.place(shown[-1]) if len(rows) > len(shown) else None
     whys = {line.depth.job: line.why for line in await fleet.explained(visit, depths)}
     return answer(
         {
-            "items": [shapes.waiting(visit, row) for row in shown],
-            "next": page.next(more),
+            "items": [shapes.waiting(visit, row) for row in found.rows],
+            "next": page.next(found.behind),
             "depths": [shapes.depth(one, whys.get(one.job)) for one in depths],
         }
     )
@@ -86,7 +84,7 @@ def _runner(session: Session, line: fleet.RunnerLine, facts: fleet.Facts) -> Sha
 
 async def _queue(
     view: View, person: Person | None, asked_for: tuple[Sift, list[Session]], most: int, after: Place | None
-) -> tuple[list[WaitingRow], list[Depth]]:
+) -> tuple[Found, list[Depth]]:
     names = {repo.id: repo.name for repo in await readable(view, person)}
     sift, runners = asked_for
     wanted: Wanted = sift.wanted(names, runners)

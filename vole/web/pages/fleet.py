@@ -95,7 +95,7 @@ class QueuePage:
     @property
     def nothing(self) -> bool:
         """Whether something was asked for, and no job is that."""
-        return bool(self.sift.query) and not (self.waiting or self.running or self.fault)
+        return bool(self.sift.query) and not (self.waiting or self.running or self.more or self.fault)
 
 
 @dataclass(frozen=True)
@@ -142,6 +142,7 @@ class Facts:
     names: Mapping[RepoId, RepoName]
     wanted: Wanted
     rows: list[WaitingRow]
+    more: bool
     depths: list[Depth]
     held: list[WaitingRow]
 
@@ -166,7 +167,7 @@ async def queue(visit: Visit) -> Response:
         running=tuple(line for line in lines if line.row.state in HELD),
         depths=await depths(visit, facts),
         at_work=at_work(visit, facts),
-        more=len(lines) == limits.QUEUE_SHOWN_MAX,
+        more=facts.more,
         live_href=links.queue(sift.query, live=mark_of((facts.moving, _roster(visit)))),
     )
     return visit.page(page)
@@ -194,10 +195,12 @@ async def facts_of(view: View, person: Person | None, sift: Sift, roster: Iterab
 
 
 async def _facts(view: View, names: Mapping[RepoId, RepoName], wanted: Wanted) -> Facts:
+    found = await listing.unfinished(view, wanted, limits.QUEUE_SHOWN_MAX)
     return Facts(
         names=names,
         wanted=wanted,
-        rows=await listing.unfinished(view, wanted, limits.QUEUE_SHOWN_MAX),
+        rows=found.rows,
+        more=found.behind is not None,
         depths=await listing.depths(view, wanted),
         held=await jobs.held_rows(view),
     )
