@@ -7,6 +7,7 @@ async with App.open_doors(config) as app:
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import shutil
 import socket
 import sys
@@ -14,6 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import vole
 from vole.base import limits, log, supervise
@@ -22,7 +24,7 @@ from vole.base.clock import Clock, SystemClock
 from vole.base.entropy import Entropy, SystemEntropy
 from vole.base.errors import Invalid, Unavailable
 from vole.base.offload import Offload
-from vole.base.supervise import Sweep
+from vole.base.supervise import Service, Sweep
 from vole.config import server
 from vole.config.reading import Listen
 from vole.config.server import Config
@@ -54,6 +56,10 @@ from vole.store.database import Database
 from vole.store.lock import StateLock
 from vole.web.site import WebDoor, WebParts
 
+if TYPE_CHECKING:
+    from vole.telemetry import Metrics
+    from vole.web.metrics import MetricsDoor
+
 _log = log.get("vole.app")
 
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  shown as an address that can be dialled
@@ -75,6 +81,7 @@ class Sockets:
     web: socket.socket | None
     url: str
     ssh_url: str
+    metrics: socket.socket | None = None
 
 
 @dataclass
@@ -99,6 +106,7 @@ class App:
     recovery: Recovery
     administration: Administration
     programs: GitPrograms
+    metrics: Metrics | None
     sweeps: list[Sweep] = field(default_factory=list)  # while it runs
 
     @property
@@ -148,6 +156,9 @@ class App:
             ssh = stack.enter_context(_bound(config.ssh.listen, "ssh.listen"))
             web = stack.enter_context(_bound(config.web.listen, "web.listen"))
             sockets = _addresses(config, ssh, web)
+            if config.metrics.listen is not None:
+                metrics = stack.enter_context(_bound(config.metrics.listen, "metrics.listen"))
+                sockets = dataclasses.replace(sockets, metrics=metrics)
             app = await _build(stack, config, sockets, clock or SystemClock(), entropy or SystemEntropy())
             await app._recover()
             yield app
@@ -161,10 +172,14 @@ class App:
         self.sweeps = self._sweeps(ssh)
 
         def announce() -> None:
-            _log.info("serving", url=self.url, ssh=self.ssh_url, version=vole.__version__)
+            more = (
+                {} if self.sockets.metrics is None else {"metrics": "{}:{}".format(*self.sockets.metrics.getsockname())}
+            )
+            _log.info("serving", url=self.url, ssh=self.ssh_url, version=vole.__version__, **more)
             ready()
 
-        await supervise.run([ssh, web, operator, _Announcement(announce)], self.sweeps, self.bells, stop)
+        doors: list[Service] = [ssh, web, operator, *self._metrics_door()]
+        await supervise.run([*doors, _Announcement(announce)], self.sweeps, self.bells, stop)
         _log.info("stopped")
 
     def reconfigure(self, read: Config) -> None:
@@ -193,7 +208,7 @@ class App:
         runners = RunnerDoor(self.leasing, self.storage, self.clock)
         parts = DoorParts(
             db=self.db,
-            git=GitDoor(self.pushes, self.programs),
+            git=GitDoor(self.pushes, self.programs, None if self.metrics is None else self.metrics.answered),
             commands=AdminDoor(self.desk).run,
             runners=runners.session,
             host_key=load_host_key(self.config.paths.host_key),
@@ -225,12 +240,29 @@ class App:
         )
         return WebDoor(parts)
 
+    def _metrics_door(self) -> list[MetricsDoor]:
+        """None unless the settings ask for it."""
+        if self.metrics is None or self.sockets.metrics is None:
+            return []
+        from vole.web.metrics import MetricsDoor, MetricsParts  # noqa: PLC0415  only where it is asked for
+
+        parts = MetricsParts(
+            self.sockets.metrics, self.metrics, self.db, self.roster, self.clock, self.config.paths.root
+        )
+        return [MetricsDoor(parts)]
+
+    async def _look(self) -> object:
+        """The dispatcher's look, counted where somebody counts."""
+        if self.metrics is not None:
+            self.metrics.woke()
+        return await self.leasing.look()
+
     def _sweeps(self, ssh: SshDoor) -> list[Sweep]:
         retention = Retention(self.db, self.storage, lambda: self.config.retention.rerun_s)
         expiry = ArtifactRetention(self.db, self.index, self.artifacts)
         return [
             Sweep("leases", self.upkeep.once, 1.0),
-            Sweep("dispatch", self.leasing.look, limits.LOOK_S, topics=("jobs", "want")),
+            Sweep("dispatch", self._look, limits.LOOK_S, topics=("jobs", "want")),
             Sweep("grants", self.leasing.recheck, limits.LOOK_S, topics=("people",)),
             Sweep("connections", ssh.people_changed, limits.LOOK_S, topics=("people",)),
             Sweep("pushes", self.recovery.settle_pushes, limits.LOOK_S),
@@ -284,7 +316,14 @@ async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock:
             AdministrationParts(db, bells, entropy, storage, index, logs, leasing.repository_removed)
         ),
         programs=programs,
+        metrics=None if sockets.metrics is None else _metrics(),
     )
+
+
+def _metrics() -> Metrics:
+    from vole.telemetry import Metrics  # noqa: PLC0415  it loads what only a server with metrics needs
+
+    return Metrics()
 
 
 class _Announcement:

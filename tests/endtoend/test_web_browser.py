@@ -239,3 +239,29 @@ def test_a_person_logs_in_by_the_button_of_a_link_and_out_again(tmp_path):
     assert [(cookie["httpOnly"], cookie["sameSite"]) for cookie in cookies] == [(True, "Lax")]
     assert "ada" in logged_in
     assert "Log in" in logged_out
+
+
+def test_the_queue_is_sifted_by_a_form_without_script_and_the_address_says_how(tmp_path):
+    async def story():
+        async with _served(tmp_path) as (site, url), _browser(java_script_enabled=False) as context:
+            for name in ("app", "lib"):
+                await site.repo(name)
+                await site.run(name, a_job(runs_on=("linux",)))
+            page = await context.new_page()
+            await page.goto(f"{url}/queue")
+            before = await page.inner_text("#part-queue")
+            await page.select_option("select[name=repository]", "lib")
+            await page.fill("input[name=labels]", "linux")
+            await page.click("main button")
+            await page.wait_for_url("**/queue?*")
+            chosen = await page.input_value("select[name=repository]"), await page.input_value("input[name=labels]")
+            return before, page.url, chosen, await page.inner_text("#part-queue")
+
+    before, address, chosen, after = aio.run(story(), timeout_s=30)
+
+    assert "app/1/test" in before
+    assert "repository=lib" in address
+    assert "labels=linux" in address
+    assert chosen == ("lib", "linux")
+    assert "app/1/test" not in after
+    assert "lib/1/test" in after

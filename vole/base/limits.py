@@ -150,6 +150,7 @@ FENCES_REMEMBERED = 1_024  # jobs whose highest fence a harness keeps in mind
 HTTP_HEADERS_S = 15
 HTTP_BODY_S = 60
 HTTP_BODY_BYTES_MAX = 1 * MIB  # a form; upload-pack has its own
+API_BODY_BYTES_MAX = 64 * KIB  # a JSON object of a few texts
 HTTP_HEADERS_BYTES_MAX = 32 * KIB
 HTTP_HEADERS_MAX = 100  # fields of one request
 HTTP_UNREAD_S = 60  # seconds a client may leave an answer unread
@@ -187,10 +188,15 @@ COMMIT_MESSAGE_BYTES_MAX = 64 * KIB  # shown of one commit
 LOG_TAIL_BYTES = 128 * KIB  # shown first
 LOG_RANGE_BYTES_MAX = 1 * MIB  # one range of a log page
 LOG_LINE_BYTES_MAX = 64 * KIB  # shown as one line; a longer one comes in parts
+QUEUE_SCANNED_MAX = 20_000  # waiting jobs that one page of the queue looks at; 50 ms
 QUEUE_SHOWN_MAX = 200  # jobs on the page of the queue
 EXPLAINED_MAX = 20  # waiting jobs, or label sets, explained on one page; each asks the store
 DISK_FREE_BYTES_MIN = 256 * MIB  # below it the server says that it is not ready
 EVENT_STREAMS_MAX = 256  # live pages open at once
+TIMELINE_MAX = 200  # lines of the timeline on the page of a run; the event log has all of them
+
+# Metrics
+WAITS_READ_MAX = 2_000  # leases counted in one scrape; the rest comes with the next
 
 # The server's own log lines (SR-79)
 LOG_VALUE_CHARS_MAX = 400  # characters of one field; attackers choose some of them

@@ -52,6 +52,10 @@ queue:
   # How many jobs of one repository may run at once: none, or a number. Reloaded.
   max_jobs_per_repo: none
 
+metrics:
+  # Where a scraper finds /metrics (Prometheus): none, or host:port. Keep it on loopback, as 127.0.0.1:9464.
+  listen: none
+
 # How long things are kept; 0s: for ever. Reloaded.
 retention:
   # Commits of finished runs are held this long, whatever happens to their branches.
@@ -83,6 +87,13 @@ class QueueConfig:
     lease_ttl_s: float
     queue_timeout_s: float  # 0: never
     max_jobs_per_repo: int | None
+
+
+@dataclass(frozen=True)
+class MetricsConfig:
+    """None: off, and costing nothing."""
+
+    listen: Listen | None
 
 
 @dataclass(frozen=True)
@@ -154,6 +165,7 @@ class Config:
     ssh: SshConfig
     web: WebConfig
     queue: QueueConfig
+    metrics: MetricsConfig
     retention: RetentionConfig
     paths: Paths
 
@@ -171,7 +183,7 @@ def load(folder: Path) -> Config:
 
 def build(root: Section, paths: Paths) -> Config:
     """The settings under `root`. Raises Invalid with every problem of the file."""
-    ssh, web, queue, keep = (root.section(key) for key in ("ssh", "web", "queue", "retention"))
+    ssh, web, queue, meters, keep = (root.section(key) for key in ("ssh", "web", "queue", "metrics", "retention"))
     config = Config(
         url=root.value("url", None, _url),
         ssh=SshConfig(
@@ -190,6 +202,7 @@ def build(root: Section, paths: Paths) -> Config:
             queue_timeout_s=queue.duration_s("queue_timeout", _DAY_S),
             max_jobs_per_repo=queue.optional("max_jobs_per_repo", _cap),
         ),
+        metrics=MetricsConfig(listen=meters.optional("listen", reading.listen)),
         retention=RetentionConfig(rerun_s=keep.duration_s("rerun", 30 * _DAY_S)),
         paths=paths,
     )
@@ -222,6 +235,7 @@ def _differences(merged: Config, read: Config) -> list[str]:
         "web.trusted_proxies": (merged.web.trusted_proxies, read.web.trusted_proxies),
         "queue.lease_ttl": (merged.queue.lease_ttl_s, read.queue.lease_ttl_s),
         "queue.queue_timeout": (merged.queue.queue_timeout_s, read.queue.queue_timeout_s),
+        "metrics.listen": (merged.metrics.listen, read.metrics.listen),
     }
     return [key for key, (now, then) in pairs.items() if now != then]
 

@@ -62,6 +62,36 @@ class Summary:
     markdown: str
 
 
+@dataclass(frozen=True)
+class Border:
+    """Where a step of an attempt began, ended or was skipped, by its runner's clock."""
+
+    job: JobId
+    epoch: Epoch
+    at: Moment
+    step: int
+    kind: str
+    title: str
+
+
+async def borders(view: View, jobs: Sequence[JobId], most: int) -> list[Border]:
+    """At most `most` borders of every attempt of `jobs`, attempt by attempt."""
+    found = await view.all(
+        """
+        SELECT job_id, epoch, at, step, kind, title
+        FROM marks
+        WHERE job_id IN (SELECT value FROM json_each(:jobs))
+        ORDER BY job_id, epoch, ordinal
+        LIMIT :most""",
+        jobs=json.dumps(list(jobs)),
+        most=most,
+    )
+    return [
+        Border(JobId(row["job_id"]), Epoch(row["epoch"]), Moment(row["at"]), row["step"], row["kind"], row["title"])
+        for row in found
+    ]
+
+
 async def marks(view: View, job: JobId, epoch: Epoch) -> tuple[Mark, ...]:
     """Where an attempt's steps begin and end in its log, in order."""
     found = await view.all(

@@ -37,6 +37,7 @@ _KINDS: dict[int, Kind] = {
 }
 _README = re.compile(rb"readme(?:\.(?:md|markdown|txt|rst))?", re.IGNORECASE)
 _BINARY_PROBE_BYTES = 8000  # as git decides
+_YEAR_9999_S = 253_402_300_799  # a commit may claim any time; no calendar shows a later one
 
 
 @dataclass(frozen=True)
@@ -188,13 +189,21 @@ def default_branch(repository: Path) -> str | None:
     return None if repo.head_is_unborn else str(repo.lookup_reference("HEAD").target).removeprefix("refs/heads/")
 
 
-def refs(repository: Path, kind: Literal["branch", "tag"], *, most: int, skip: int = 0) -> Refs:
-    """Branches by name, or tags newest name first. Refs that lead to no commit are left out."""
+def refs(
+    repository: Path, kind: Literal["branch", "tag"], *, most: int, skip: int = 0, after: str | None = None
+) -> Refs:
+    """Branches by name, or tags newest name first, behind the name `after`. What leads to no commit is left out."""
     repo = open_repository(repository)
     prefix = _prefix(kind)
     names = sorted((name for name in repo.raw_listall_references() if name.startswith(prefix)), reverse=kind == "tag")
+    if after is not None:
+        skip = _behind(names, prefix + after.encode("utf-8", "surrogateescape"), reverse=kind == "tag")
     shown = (_ref(repo, kind, name, prefix) for name in names[skip : skip + most])
     return Refs(tuple(ref for ref in shown if ref is not None), len(names))
+
+
+def _behind(names: list[bytes], last: bytes, *, reverse: bool) -> int:
+    return next((at for at, name in enumerate(names) if (name < last if reverse else name > last)), len(names))
 
 
 def locate(repository: Path, address: bytes) -> Place:
@@ -332,7 +341,7 @@ def _as_commit(found: pygit2.Commit) -> Commit:
 
 def _signature(found: pygit2.Signature) -> Signature:
     name, email = (raw[:200].decode("utf-8", "replace") for raw in (found.raw_name, found.raw_email))
-    return Signature(name, email, Moment(found.time * 1_000_000))
+    return Signature(name, email, Moment(min(max(found.time, 0), _YEAR_9999_S) * 1_000_000))
 
 
 def _prefix(kind: Literal["branch", "tag"]) -> bytes:

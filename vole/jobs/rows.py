@@ -365,11 +365,13 @@ class WaitingRow:
     id: JobId
     repo: RepoId
     repo_name: RepoName
+    run_id: RunId
     run: RunNumber
     key: JobKey
     labels: tuple[str, ...]
     state: State
     reason: str
+    enqueued_at: Moment
     since: Moment
     runner: str | None
     session: SessionId | None
@@ -473,11 +475,13 @@ def waiting_row(row: Row) -> WaitingRow:
         id=JobId(row["id"]),
         repo=RepoId(row["repo_id"]),
         repo_name=RepoName(row["repo_name"]),
+        run_id=RunId(row["run_id"]),
         run=RunNumber(row["number"]),
         key=JobKey(row["key"]),
         labels=tuple(json.loads(row["labels"] or "[]")),
         state=State(row["state"]),
         reason=reason(row),
+        enqueued_at=Moment(row["enqueued_at"]),
         since=Moment(row["since"]),
         runner=row["runner"],
         session=None if row["session_id"] is None else SessionId(row["session_id"]),

@@ -22,9 +22,12 @@ def may(person: Person | None, level: Level, repo: Hosted) -> bool:
     """Whether `person` (None: anonymous) has `level` on `repo`.
 
     `write` includes `read`. `run` is apart: a runner key has it by grant and has nothing else, and no other key has it.
+    A token's scope takes away from what its account may, a public repository included.
     """
     if person is None:
         return level == "read" and repo.public
+    if person.bounds is not None and not person.bounds.leave(level, repo.id):
+        return False
     granted = person.levels.get(repo.id, frozenset())
     if level == "run" or person.key_kind == "runner":
         return level == "run" and person.key_kind == "runner" and "run" in granted

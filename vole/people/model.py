@@ -11,6 +11,20 @@ from vole.base.ids import AccountId, AccountName, KeyId, RepoId
 
 Level = Literal["read", "write", "run"]
 KeyKind = Literal["git", "runner"]
+Verb = Literal["read", "start", "status"]  # of a token's scope
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a token's scope leaves of its account. `repos` None: every repository; empty: its one is gone."""
+
+    verb: Verb
+    repos: frozenset[RepoId] | None
+
+    def leave(self, level: Level, repo: RepoId) -> bool:
+        """Whether `level` on `repo` is within them; the account's own rights are asked besides."""
+        levels = {"read": ("read",), "start": ("read", "write"), "status": ()}[self.verb]
+        return level in levels and (self.repos is None or repo in self.repos)
 
 
 @dataclass(frozen=True)
@@ -23,6 +37,7 @@ class Person:
     key_fingerprint: str  # "" for web sessions and tokens
     key_kind: KeyKind
     levels: Mapping[RepoId, frozenset[Level]] = field(default_factory=dict)
+    bounds: Bounds | None = None  # of a token with a scope
 
 
 # Whoever may open the state folder is already all that vole could ask for.

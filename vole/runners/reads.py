@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vole.base.clock import Moment
 from vole.store.database import View
 
 
@@ -23,3 +24,16 @@ async def labels(view: View) -> list[KnownLabel]:
 async def known_labels(view: View) -> frozenset[str]:
     """The labels that a runner carried or somebody declared; what a near miss is compared with."""
     return frozenset(row["label"] for row in await view.all("SELECT label FROM labels"))
+
+
+async def last_seen(view: View) -> dict[str, Moment]:
+    """When a runner of each account that still has a runner key last disconnected; those that never did are missing."""
+    found = await view.all(
+        """
+        SELECT r.account, max(r.disconnected_at) AS at
+        FROM runners r
+        WHERE r.disconnected_at IS NOT NULL
+          AND r.key_fingerprint IN (SELECT fingerprint FROM keys WHERE kind = 'runner')
+        GROUP BY r.account"""
+    )
+    return {row["account"]: Moment(row["at"]) for row in found}

@@ -6,7 +6,7 @@ Nothing is buffered beyond PUMP_BUFFER_BYTES_MAX either way. A client that leave
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import asyncssh
@@ -32,6 +32,7 @@ class GitDoor:
 
     pushes: Pushes
     programs: GitPrograms
+    hook_took: Callable[[float], object] | None = None  # seconds from the hook's question to its answer
 
 
 class GitSession(asyncssh.SSHServerSession[bytes]):
@@ -166,7 +167,10 @@ class GitSession(asyncssh.SSHServerSession[bytes]):
         lines = await pipes.question()
         if lines is None:
             return await child.ended()
+        asked_at = asyncio.get_running_loop().time()
         answer, self._holding = await self._verdict(push, lines)
+        if self._door.hook_took is not None:
+            self._door.hook_took(asyncio.get_running_loop().time() - asked_at)
         pipes.answer(answer)
         try:
             # The repository is locked from here on.

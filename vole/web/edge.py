@@ -17,6 +17,7 @@ from urllib.parse import unquote_to_bytes
 from vole.base import limits
 from vole.base.clock import Clock, Moment
 from vole.http import Application, Receive, Scope, Send
+from vole.web.api import problems
 from vole.web.pages.kept import Kept
 from vole.web.refusals import RETRY_AFTER_S
 from vole.web.render import Asset
@@ -36,6 +37,7 @@ _HEADERS = {
     b"cache-control": b"no-cache",
     b"vary": b"Cookie",
 }
+_CODES = {400: "invalid", 405: "method", 413: "exhausted", 429: "exhausted"}
 _FOR_EVER = b"public, max-age=31536000, immutable"
 _METHODS = ("GET", "HEAD", "POST")
 _HOST = re.compile(rb"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
@@ -88,7 +90,7 @@ class Edge:
         if scope["type"] != "http":
             return
         if (fault := _fault(scope)) is not None:
-            await _plain(send, *fault)
+            await _plain(send, scope["path"], *fault)
             return
         asset = self.assets.get(scope["path"])
         if asset is not None:
@@ -104,7 +106,9 @@ class Edge:
                 return
         client = self.client(scope, headers)
         if client is not None and not self.rate.take(client):
-            await _plain(send, 429, f"more than {limits.RATE_PER_MINUTE} requests a minute (RATE_PER_MINUTE)")
+            await _plain(
+                send, scope["path"], 429, f"more than {limits.RATE_PER_MINUTE} requests a minute (RATE_PER_MINUTE)"
+            )
             return
         scope.setdefault("state", {})["client"] = client or "local"
         await self.inner(scope, receive, _Dressed(send))
@@ -174,11 +178,15 @@ def _missing(given: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
     return [(name, value) for name, value in _HEADERS.items() if name not in given]
 
 
-async def _plain(send: Send, status: int, text: str) -> None:
+async def _plain(send: Send, path: str, status: int, text: str) -> None:
     more = {b"allow": ", ".join(_METHODS).encode()} if status == 405 else {}
     if status == 429:
         more = {b"retry-after": b"%d" % RETRY_AFTER_S}
-    await _answer(send, status, {b"content-type": b"text/plain; charset=utf-8", **more}, text.encode() + b"\n")
+    if problems.within_api(path):
+        body, form = problems.body(status, _CODES[status], text), problems.MEDIA_TYPE.encode()
+    else:
+        body, form = text.encode() + b"\n", b"text/plain; charset=utf-8"
+    await _answer(send, status, {b"content-type": form, **more}, body)
 
 
 async def _answer(send: Send, status: int, headers: dict[bytes, bytes], body: bytes) -> None:

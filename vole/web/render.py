@@ -64,7 +64,7 @@ class Renderer:
             lstrip_blocks=True,
             auto_reload=False,
         )
-        self._environment.filters |= {"when": when, "span": span, "size": size, "count": count}
+        self._environment.filters |= {"when": when, "exact": iso, "span": span, "size": size, "count": count}
         macros: Any = self._environment.get_template("macros.html").module
         # A repository's head is the same on page after page.
         heads = lru_cache(_HEADS_MAX)(macros.repo_head)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
 from vole.base.errors import NotFound
@@ -16,6 +15,8 @@ from vole.base.offload import Offload
 from vole.git.objects import Held
 from vole.http import HttpServer, Receive, Scope, Send
 from vole.web import live, login
+from vole.web.api.door import Endpoint, enter
+from vole.web.api.problems import missing, problem, within_api
 from vole.web.edge import Edge, Rate
 from vole.web.pages.access import admit
 from vole.web.pages.kept import Kept
@@ -70,7 +71,7 @@ class WebDoor:
 def application(house: House) -> Edge:
     """The whole site as an ASGI application."""
     router = Router(
-        [StarletteRoute(route.path, _Endpoint(house, route), methods=[route.method]) for route in ROUTES],
+        [Endpoint(route.path, _Answers(house, route), methods=[route.method]) for route in ROUTES],
         redirect_slashes=False,  # it would redirect to the host that the request names
         default=_Nowhere(house),
     )
@@ -79,7 +80,7 @@ def application(house: House) -> Edge:
 
 
 @dataclass(frozen=True)
-class _Endpoint:
+class _Answers:
     """A route as an ASGI application: what it raises is a refusal here, so nothing around it need look for one."""
 
     house: House
@@ -92,11 +93,16 @@ class _Endpoint:
         except Left:
             answer = Response(status_code=499)
         except Exception as error:
-            answer = await _refused(self.house, request, error, text=self.route.text)
+            if self.route.api:
+                answer = problem(error, self.house.parts.entropy, request.scope["path"])
+            else:
+                answer = await _refused(self.house, request, error, text=self.route.text)
         await answer(scope, receive, send)
 
 
 async def _answer(house: House, route: Route, request: Request) -> Response:
+    if route.api:
+        return await route.answer(await enter(house, route, request))
     if route.origin == "proven":
         login.prove_same_origin(request, house.parts.url)
     session = None if route.needs == "public" else login.session_of(request, house.parts.url)
@@ -128,5 +134,8 @@ class _Nowhere:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
+        if within_api(scope["path"]):
+            await missing()(scope, receive, send)
+            return
         answer = await _refused(self._house, request, NotFound("there is no such page"), text=False)
         await answer(scope, receive, send)

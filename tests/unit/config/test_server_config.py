@@ -47,9 +47,12 @@ def test_every_value_reaches_its_setting() -> None:
         "ssh: {listen: '[::]:22', url: 'ssh://git@forge.example'}\n"
         "web: {listen: '127.0.0.1:0', tls: {cert: c.pem, key: /etc/k.pem}, trusted_proxies: [10.0.0.0/8, '::1']}\n"
         "queue: {lease_ttl: 6s, queue_timeout: 0s, max_jobs_per_repo: 4}\n"
+        "metrics: {listen: '127.0.0.1:9464'}\n"
         "retention: {rerun: 1d}\n"
     )
 
+    assert config.metrics.listen == Listen("127.0.0.1", 9464)
+    assert config_of("").metrics.listen is None
     assert config.url == "https://forge.example"
     assert config.ssh == server.SshConfig(Listen("::", 22), "ssh://git@forge.example")
     assert config.web.tls == Tls(Path("/srv/vole/c.pem"), Path("/etc/k.pem"))
@@ -85,7 +88,7 @@ def test_a_reload_takes_what_it_may_and_names_what_needs_a_restart() -> None:
         "url: https://a.example\nssh: {listen: 'h:1', url: 'ssh://git@a'}\n"
         "web: {listen: 'h:2', tls: {cert: c, key: k}, trusted_proxies: [10.0.0.1]}\n"
         "queue: {lease_ttl: 9s, queue_timeout: 1h, max_jobs_per_repo: 7}\n"
-        "retention: {rerun: 1d}\n"
+        "retention: {rerun: 1d}\nmetrics: {listen: 'h:3'}\n"
     )
 
     merged, restart = server.reloaded(running, read)
@@ -94,7 +97,7 @@ def test_a_reload_takes_what_it_may_and_names_what_needs_a_restart() -> None:
     assert dataclasses.replace(merged, queue=running.queue, retention=running.retention) == running
     assert restart == (
         "url", "ssh.listen", "ssh.url", "web.listen", "web.tls",
-        "web.trusted_proxies", "queue.lease_ttl", "queue.queue_timeout",
+        "web.trusted_proxies", "queue.lease_ttl", "queue.queue_timeout", "metrics.listen",
     )  # fmt: skip
     assert server.reloaded(running, running) == (running, ())
 

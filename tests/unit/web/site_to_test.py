@@ -168,6 +168,10 @@ class Site:
         self.repos[name] = await self.db.write(repos.create_repo, RepoName(name), public=public)
         return GitRepo(self.house.parts.storage.path(RepoName(name)))
 
+    async def repo_of(self, name: str) -> GitRepo:
+        """A repository that is there already."""
+        return GitRepo(self.house.parts.storage.path(RepoName(name)))
+
     async def person(self, name: str, *, admin: bool = False, **rights: Any) -> str:
         """Someone who is logged in; the session's token."""
         account = await self.db.write(people.add_account, AccountName(name), admin=admin)

@@ -47,7 +47,7 @@ class Leasing:
         self.artifact_commit, self.source = shipping.artifact_commit, shipping.source
         self.artifact_list, self.artifact_path = shipping.artifact_list, shipping.artifact_path
         self.repository_removed = shipping.repository_removed
-        self.prospects, self.why = explaining.prospects, explaining.why
+        self.prospects, self.why, self.told = explaining.prospects, explaining.why, explaining.told
         self.explained, self.waits = explaining.explained, explaining.waits
 
     @property

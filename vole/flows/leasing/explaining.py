@@ -53,6 +53,14 @@ class Explaining:
             raise NotFound(f"run {run} has no job {key}")
         return [line for one in found for line in explain.why(one, look.nearest)]
 
+    async def told(self, repo: RepoId, run: RunNumber, key: JobKey | None) -> list[tuple[Explained, str]]:
+        """What `why` says, as values: a job (or each of a run) and its prospect. Raises NotFound."""
+        look = await self.desk.parts.db.read(_address, repo, run, *self._side())
+        found = [one for one in look.jobs if key is None or one.key == key]
+        if not found and key is not None:
+            raise NotFound(f"run {run} has no job {key}")
+        return [(one, explain.prospect(one, look.nearest)) for one in found]
+
     async def explained(self, run: RunId) -> list[Explained]:
         """Every job of the run with every connected runner's verdict: what pages show. Raises NotFound."""
         return (await self.desk.parts.db.read(_run, run, *self._side())).jobs

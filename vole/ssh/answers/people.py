@@ -9,6 +9,7 @@ from vole.base.errors import Invalid
 from vole.base.ids import AccountName, RepoName
 from vole.people import keys, reads
 from vole.people.model import Level
+from vole.people.scopes import Scope
 from vole.repos import reads as repos
 from vole.ssh.answers.counter import Cell, Counter, described, when
 
@@ -96,10 +97,9 @@ async def sessions_revoke(at: Counter) -> None:
 async def token_create(at: Counter) -> None:
     scope = at.call.get("--scope")
     if scope is not None:
-        kind, colon, repo = scope.partition(":")
-        if kind != "status" or not colon:
-            raise Invalid(f"{scope!r} is no scope; there is: status:REPO")
-        await at.repo(repo)
+        wanted = Scope.parse(scope)
+        if wanted.repo is not None:
+            await at.repo(wanted.repo)
     secret = await at.desk.administration.create_token((await at.subject()).account, at.call["NAME"], scope)
     await at.say(secret)
     await at.streams.err(b"shown this once; kept as a digest only\n")

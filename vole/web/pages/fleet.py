@@ -6,7 +6,7 @@ Names of repositories that the person may not read do not show: neither in a gra
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,9 +14,12 @@ from starlette.responses import Response
 
 from vole.base import limits
 from vole.base.clock import Moment
+from vole.base.errors import Invalid, NotFound
 from vole.base.ids import RepoId, RepoName
 from vole.jobs import reads as jobs
 from vole.jobs.model import HELD
+from vole.jobs.reads import listing
+from vole.jobs.reads.listing import Wanted
 from vole.jobs.rows import Depth, WaitingRow
 from vole.people.model import Person
 from vole.runners.roster import Session
@@ -25,6 +28,7 @@ from vole.web.live import changes, mark_of
 from vole.web.pages import links
 from vole.web.pages.home import readable
 from vole.web.pages.shown import Chip, of_state
+from vole.web.pages.sifting import STATES, Sift
 from vole.web.pages.visit import Visit
 
 
@@ -60,19 +64,38 @@ class AtWorkLine:
 
     name: RepoName
     href: str
-    words: str
+    count: int
+    cap: int | None
+
+    @property
+    def words(self) -> str:
+        if self.cap is None:
+            return f"{self.count}, no cap"
+        return f"{self.count} of {self.cap}" + (" (at the cap)" if self.count >= self.cap else "")
 
 
 @dataclass(frozen=True)
 class QueuePage:
+    """`repositories`, `states` and `runners`: what the form offers. `fault`: why nothing fits what was asked for."""
+
     template: ClassVar[str] = "jobs/queue.html"
     title: ClassVar[str] = "Queue"
+    sift: Sift
+    repositories: tuple[str, ...]
+    states: tuple[str, ...]
+    runners: tuple[str, ...]
+    fault: str
     waiting: tuple[WaitingLine, ...]
     running: tuple[WaitingLine, ...]
     depths: tuple[DepthLine, ...]
     at_work: tuple[AtWorkLine, ...]
     more: bool
     live_href: str
+
+    @property
+    def nothing(self) -> bool:
+        """Whether something was asked for, and no job is that."""
+        return bool(self.sift.query) and not (self.waiting or self.running or self.more or self.fault)
 
 
 @dataclass(frozen=True)
@@ -113,9 +136,13 @@ class RunnersPage:
 
 
 @dataclass(frozen=True)
-class _Facts:
+class Facts:
+    """What one look finds. `rows` and `depths` are sifted, `held` is everybody's."""
+
     names: Mapping[RepoId, RepoName]
+    wanted: Wanted
     rows: list[WaitingRow]
+    more: bool
     depths: list[Depth]
     held: list[WaitingRow]
 
@@ -125,48 +152,75 @@ class _Facts:
 
 
 async def queue(visit: Visit) -> Response:
-    facts = await visit.read(_facts, visit.person)
+    sift = Sift.read(visit.request.query_params)
+    facts, fault = await _sifted(visit, sift)
     if "live" in visit.request.query_params:
-        return changes(visit, ("queue", "jobs"), lambda: _moving(visit))
+        return changes(visit, ("queue", "jobs"), lambda: _moving(visit, sift))
     lines = [_waiting(row) for row in facts.rows]
     page = QueuePage(
+        sift=sift,
+        repositories=tuple(sorted(facts.names.values())),
+        states=STATES,
+        runners=tuple(sorted({session.hello.name for session in visit.house.parts.roster})),
+        fault=fault,
         waiting=tuple(line for line in lines if line.row.state not in HELD),
         running=tuple(line for line in lines if line.row.state in HELD),
-        depths=await _depths(visit, facts),
-        at_work=_at_work(visit, facts),
-        more=len(lines) == limits.QUEUE_SHOWN_MAX,
-        live_href=f"/queue?live={mark_of((facts.moving, _roster(visit)))}",
+        depths=await depths(visit, facts),
+        at_work=at_work(visit, facts),
+        more=facts.more,
+        live_href=links.queue(sift.query, live=mark_of((facts.moving, _roster(visit)))),
     )
     return visit.page(page)
 
 
 async def runners(visit: Visit) -> Response:
-    facts = await visit.read(_facts, visit.person)
+    facts = await visit.read(facts_of, visit.person, Sift(), list(visit.house.parts.roster))
     if "live" in visit.request.query_params:
-        return changes(visit, ("runners", "queue", "jobs"), lambda: _moving(visit))
+        return changes(visit, ("runners", "queue", "jobs"), lambda: _moving(visit, Sift()))
     sessions = list(visit.house.parts.roster)
     page = RunnersPage(
-        runners=tuple(_runner(session, sessions, facts) for session in sessions),
-        depths=await _depths(visit, facts),
-        at_work=_at_work(visit, facts),
+        runners=tuple(runner(session, sessions, facts) for session in sessions),
+        depths=await depths(visit, facts),
+        at_work=at_work(visit, facts),
         live_href=f"/runners?live={mark_of((facts.moving, _roster(visit)))}",
         ssh_url=visit.house.parts.ssh_url,
     )
     return visit.page(page)
 
 
-async def _facts(view: View, person: Person | None) -> _Facts:
+async def facts_of(view: View, person: Person | None, sift: Sift, roster: Iterable[Session]) -> Facts:
+    """The queue as far as `person` may see it and `sift` asks for it. Raises what `Sift.wanted` does."""
     names = {repo.id: repo.name for repo in await readable(view, person)}
-    return _Facts(
+    return await _facts(view, names, sift.wanted(names, roster))
+
+
+async def _facts(view: View, names: Mapping[RepoId, RepoName], wanted: Wanted) -> Facts:
+    found = await listing.unfinished(view, wanted, limits.QUEUE_SHOWN_MAX)
+    return Facts(
         names=names,
-        rows=await jobs.waiting_rows(view, names, limits.QUEUE_SHOWN_MAX),
-        depths=await jobs.depths(view, names),
+        wanted=wanted,
+        rows=found.rows,
+        more=found.behind is not None,
+        depths=await listing.depths(view, wanted),
         held=await jobs.held_rows(view),
     )
 
 
-async def _moving(visit: Visit) -> tuple[object, bool]:
-    facts = await visit.read(_facts, visit.person)
+async def _sifted(visit: Visit, sift: Sift) -> tuple[Facts, str]:
+    """The facts, and the reason where what was asked for cannot be: a form is shown again, not a refusal."""
+    try:
+        return await visit.read(facts_of, visit.person, sift, list(visit.house.parts.roster)), ""
+    except (Invalid, NotFound) as error:
+        return await visit.read(_nothing, visit.person), " ".join(error.lines)
+
+
+async def _nothing(view: View, person: Person | None) -> Facts:
+    names = {repo.id: repo.name for repo in await readable(view, person)}
+    return await _facts(view, names, Wanted(frozenset()))
+
+
+async def _moving(visit: Visit, sift: Sift) -> tuple[object, bool]:
+    facts, _ = await _sifted(visit, sift)
     return (facts.moving, _roster(visit)), False
 
 
@@ -183,28 +237,30 @@ def _waiting(row: WaitingRow) -> WaitingLine:
     )
 
 
-async def _depths(visit: Visit, facts: _Facts) -> tuple[DepthLine, ...]:
+async def depths(visit: Visit, facts: Facts) -> tuple[DepthLine, ...]:
+    """What waits by label set."""
+    return await explained(visit, facts.depths)
+
+
+async def explained(visit: Visit, found: Sequence[Depth]) -> tuple[DepthLine, ...]:
+    """The first EXPLAINED_MAX of them, each with why its oldest job waits."""
     lines = []
-    for depth in facts.depths[: limits.EXPLAINED_MAX]:
+    for depth in found[: limits.EXPLAINED_MAX]:
         address = f"{depth.repo_name}/{depth.run}/{depth.key}"
         why = await visit.house.parts.leasing.waits(depth.job)
         lines.append(DepthLine(depth, address, links.job(depth.repo_name, depth.run, depth.key), why))
     return tuple(lines)
 
 
-def _at_work(visit: Visit, facts: _Facts) -> tuple[AtWorkLine, ...]:
+def at_work(visit: Visit, facts: Facts) -> tuple[AtWorkLine, ...]:
+    """How busy each repository is that has jobs at work."""
     cap = visit.house.parts.leasing.policy.cap
-
-    def words(count: int) -> str:
-        if cap is None:
-            return f"{count}, no cap"
-        return f"{count} of {cap}" + (" (at the cap)" if count >= cap else "")
-
     running = Counter(facts.names[row.repo] for row in facts.held if row.repo in facts.names)
-    return tuple(AtWorkLine(name, links.runs(name), words(count)) for name, count in sorted(running.items()))
+    return tuple(AtWorkLine(name, links.runs(name), count, cap) for name, count in sorted(running.items()))
 
 
-def _runner(session: Session, sessions: list[Session], facts: _Facts) -> RunnerLine:
+def runner(session: Session, sessions: Sequence[Session], facts: Facts) -> RunnerLine:
+    """A runner as far as the person of `facts` may see it."""
     hello = session.hello
     held = [row for row in facts.held if row.session == session.id]
     mine = [_waiting(row) for row in held if row.repo in facts.names]

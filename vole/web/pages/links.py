@@ -53,6 +53,15 @@ def artifact(name: RepoName, number: RunNumber, key: JobKey, epoch: Epoch, sha25
     return f"/{name}/runs/{number}/{key}/artifacts/{epoch}/{sha256}/{quote(path.rpartition('/')[2], safe='')}"
 
 
+def events(name: RepoName, number: RunNumber, after: int | None = None) -> str:
+    return f"/{name}/events/{number}" + (f"?after={after}" if after is not None else "")
+
+
+def queue(query: str, **more: str) -> str:
+    both = "&".join(filter(None, (query, urlencode(more))))
+    return "/queue" + (f"?{both}" if both else "")
+
+
 def _rev(rev: str) -> str:
     return quote(rev.encode("utf-8", "surrogateescape"), safe="/")
 

@@ -15,9 +15,11 @@ from vole.base.errors import NotFound
 from vole.base.ids import JobKey, RunNumber
 from vole.evidence import reads as evidence
 from vole.evidence.logs import LogKey
-from vole.evidence.reads import Note, StoredArtifact, Summary
+from vole.evidence.reads import Border, Note, StoredArtifact, Summary
 from vole.jobs import reads as jobs
 from vole.jobs.model import State
+from vole.jobs.reads import history
+from vole.jobs.reads.history import EventRow
 from vole.jobs.rows import AttemptRow, JobRow, RunRow
 from vole.store.database import View
 from vole.web.live import changes, mark_of
@@ -25,6 +27,7 @@ from vole.web.pages import links
 from vole.web.pages.code import markdown
 from vole.web.pages.repo import RepoHead, head
 from vole.web.pages.shown import Chip, RunLine, of_job, run_line
+from vole.web.pages.timeline import Timeline, run_number, story, timeline
 from vole.web.pages.visit import Visit
 
 
@@ -100,6 +103,7 @@ class RunPage:
     artifacts: tuple[ArtifactLine, ...]
     notes: tuple[NoteLine, ...]
     summaries: tuple[tuple[JobKey, Markup], ...]
+    timeline: Timeline
     took: int | None
     mark: str
 
@@ -126,12 +130,13 @@ class RunFacts:
     artifacts: list[StoredArtifact]
     notes: list[Note]
     summaries: list[Summary]
+    story: list[EventRow | Border]
 
     @property
     def moving(self) -> object:
         """What makes the page another one."""
         rows = [(job.state, job.conclusion, job.reason, job.epoch) for job in self.jobs]
-        return self.run.state, rows, [(one.epoch, one.ended_at) for one in self.attempts]
+        return self.run.state, rows, [(one.epoch, one.ended_at) for one in self.attempts], len(self.story)
 
     def attempts_of(self, job: JobRow) -> list[AttemptRow]:
         return [one for one in self.attempts if one.job == job.id]
@@ -139,7 +144,7 @@ class RunFacts:
 
 async def runs(visit: Visit) -> Response:
     before = visit.number("before", 1, 10**15)
-    found = await visit.read(jobs.runs_of, visit.repo.id, before)
+    found = await visit.read(jobs.runs_of, visit.repo.id, before, limits.LIST_MAX + 1)
     page, more = found[: limits.LIST_MAX], len(found) > limits.LIST_MAX
     lines = tuple(run_line(visit.repo.name, run) for run in page)
     older = links.runs(visit.repo.name, page[-1].number) if more else None
@@ -176,6 +181,7 @@ async def run(visit: Visit) -> Response:
                 for one in facts.summaries
             ]
         ),
+        timeline=timeline(visit, facts.run.created_at, facts.story, keys),
         took=took(facts.run.created_at, facts.run.finished_at, visit),
         mark=mark_of(facts.moving),
     )
@@ -184,10 +190,7 @@ async def run(visit: Visit) -> Response:
 
 async def facts_of(visit: Visit) -> RunFacts:
     """The run that the address names. Raises NotFound."""
-    text = visit.request.path_params["run"]
-    if not (text.isascii() and text.isdigit()) or len(text) > 15:
-        raise NotFound("there is no such run")
-    return await visit.read(_facts, visit, RunNumber(int(text)))
+    return await visit.read(_facts, visit, run_number(visit))
 
 
 async def job_lines(visit: Visit, facts: RunFacts) -> list[JobLine]:
@@ -241,6 +244,7 @@ async def _facts(view: View, visit: Visit, number: RunNumber) -> RunFacts:
     if found is None:
         raise NotFound("there is no such run")
     rows = await jobs.job_rows(view, found.id)
+    log = await history.events_of(view, found.id, 0, limits.TIMELINE_MAX + 1)
     return RunFacts(
         run=found,
         jobs=rows,
@@ -248,6 +252,7 @@ async def _facts(view: View, visit: Visit, number: RunNumber) -> RunFacts:
         artifacts=await evidence.artifacts_of(view, found.id, limits.ARTIFACT_FILES_MAX),
         notes=await evidence.notes_of(view, found.id, limits.LIST_MAX),
         summaries=await evidence.summaries_of(view, found.id, [row.id for row in rows]),
+        story=await story(view, log, limits.TIMELINE_MAX + 1),
     )
 
 

@@ -42,8 +42,13 @@ class StatusPage:
 
 
 async def status(visit: Visit) -> Response:
+    return visit.page(await facts_of(visit))
+
+
+async def facts_of(visit: Visit) -> StatusPage:
+    """The server as it is now, as far as the person may see it."""
     parts = visit.house.parts
-    admin = visit.person is not None and visit.person.admin
+    admin = visit.person is not None and visit.person.admin and visit.person.bounds is None
     sweeps = tuple(
         SweepLine(
             sweep.name,
@@ -54,7 +59,7 @@ async def status(visit: Visit) -> Response:
         for sweep in parts.sweeps()
     )
     aside = await visit.read(_set_aside, visit.person)
-    return visit.page(StatusPage(parts.version, sweeps, tuple(aside), len(parts.roster), visit.house.streams.open))
+    return StatusPage(parts.version, sweeps, tuple(aside), len(parts.roster), visit.house.streams.open)
 
 
 async def healthz(_: Visit) -> Response:

@@ -14,7 +14,7 @@ from vole.jobs import rows
 from vole.jobs.explain import Explained, Verdict
 from vole.jobs.match import Ask, Counted, reason
 from vole.jobs.model import Ended, RunState
-from vole.jobs.rows import AttemptRow, Depth, JobRow, RunRow, WaitingRow
+from vole.jobs.rows import AttemptRow, JobRow, RunRow, WaitingRow
 from vole.store.database import Row, View
 from vole.wire.plan import JobPlan
 
@@ -288,10 +288,10 @@ async def last_runs(view: View) -> dict[RepoId, RunRow]:
     return {RepoId(row["repo_id"]): rows.run_row(row) for row in found}
 
 
-async def runs_of(view: View, repo: RepoId, before: int | None) -> list[RunRow]:
-    """A page of a repository's runs and one more, newest first, with numbers under `before`."""
+async def runs_of(view: View, repo: RepoId, before: int | None, most: int) -> list[RunRow]:
+    """At most `most` of a repository's runs, newest first, with numbers under `before`."""
     where = "WHERE r.repo_id = :repo AND (:before IS NULL OR r.number < :before) ORDER BY r.number DESC LIMIT :most"
-    found = await view.all(f"{rows.RUN} {where}", repo=repo, before=before, most=limits.LIST_MAX + 1)
+    found = await view.all(f"{rows.RUN} {where}", repo=repo, before=before, most=most)
     return [rows.run_row(row) for row in found]
 
 
@@ -352,57 +352,12 @@ async def attempt_ended(view: View, job: JobId, epoch: Epoch) -> bool:
     return await view.one(live, job=job, epoch=epoch) is None
 
 
-async def waiting_rows(view: View, repos: Iterable[RepoId], most: int) -> list[WaitingRow]:
-    """Jobs of `repos` that are not finished: what runs first, then what waits, oldest first."""
-    mine = json.dumps(list(repos))
-    found: list[Row] = []
-    # A statement for each, in the words of the partial index that holds just those.
-    for state in (rows.HELD, "state = 'queued'", "state = 'blocked'"):
-        chosen = f"""SELECT * FROM jobs WHERE {state} AND repo_id IN (SELECT value FROM json_each(:repos))
-          ORDER BY enqueued_at, id LIMIT :most"""
-        found += await view.all(
-            f"""
-            SELECT j.id, j.repo_id, p.name AS repo_name, r.number, j.key, s.labels, j.state, j.reason, a.runner,
-              a.session_id, {rows.GROUP_HOLDER}, coalesce(j.started_at, j.queued_at, j.enqueued_at) AS since
-            FROM ({chosen}) j
-            JOIN runs r ON r.id = j.run_id
-            JOIN repos p ON p.id = j.repo_id
-            LEFT JOIN run_labels l ON l.job_id = j.id
-            LEFT JOIN label_sets s ON s.id = l.label_set_id
-            LEFT JOIN attempts a ON a.job_id = j.id AND a.ended_at IS NULL
-            ORDER BY j.enqueued_at, j.id""",
-            repos=mine,
-            most=most - len(found),
-        )
-    return [rows.waiting_row(row) for row in found]
-
-
-async def depths(view: View, repos: Iterable[RepoId]) -> list[Depth]:
-    """How many jobs of `repos` wait, per label set, the longest queue first."""
-    found = await view.all(
-        """
-        SELECT s.labels, count(*) AS count, min(j.queued_at) AS since, j.id, p.name AS repo_name, r.number, j.key
-        FROM jobs j
-        JOIN run_labels l ON l.job_id = j.id
-        JOIN label_sets s ON s.id = l.label_set_id
-        JOIN runs r ON r.id = j.run_id
-        JOIN repos p ON p.id = j.repo_id
-        WHERE j.state = 'queued' AND j.repo_id IN (SELECT value FROM json_each(:repos))
-        GROUP BY s.id
-        ORDER BY count DESC, s.labels
-        LIMIT :most""",
-        repos=json.dumps(list(repos)),
-        most=limits.LIST_MAX,
-    )
-    return [rows.depth(row) for row in found]
-
-
 async def held_rows(view: View) -> list[WaitingRow]:
     """Every job that a process holds, oldest lease first."""
     found = await view.all(
         f"""
-        SELECT j.id, j.repo_id, p.name AS repo_name, r.number, j.key, NULL AS labels, j.state, j.reason, a.runner,
-          a.session_id, NULL AS group_holder, a.leased_at AS since
+        SELECT j.id, j.repo_id, p.name AS repo_name, j.run_id, r.number, j.key, NULL AS labels, j.state, j.reason,
+          a.runner, a.session_id, NULL AS group_holder, a.leased_at AS since, j.enqueued_at
         FROM jobs j
         JOIN attempts a ON a.job_id = j.id AND a.ended_at IS NULL
         JOIN runs r ON r.id = j.run_id
