@@ -33,9 +33,10 @@ def settle(tx: Tx, index: QueueIndex, run: RunId) -> Touched:
     readied = False
     if unfinished:
         ended = _fail_fast(tx, index, jobs, unfinished)
-    if any(job.state is State.BLOCKED for job in unfinished):
+    blocked = any(job.state is State.BLOCKED for job in unfinished)
+    if blocked:
         readied = _advance(tx, index, run)
-    if unfinished:
+    if blocked or (unfinished and len(jobs) > 1):
         jobs = _jobs(tx, run)
     state, conclusion = run_state((job.state, job.conclusion) for job in jobs)
     set_state(tx, run, state, conclusion)
