@@ -154,12 +154,13 @@ class Queue:
         self.write(people.add_key, account, a_key(name), "runner")
         for repo in grant:
             self.write(people.grant, account, self.repo(repo), "run")
-        session = self.write(runners.connect, runners.Claim(AccountName(name), f"SHA256:{name}", hello))
+        serves = frozenset(self.repo(repo) for repo in grant if not hello.repos or repo in hello.repos)
+        session = self.write(runners.connect, runners.Claim(AccountName(name), f"SHA256:{name}", hello, serves))
         ask = Ask(
             holder=Holder(session, name, f"SHA256:{name}", name, "0", "linux", "x64"),
             labels=frozenset(labels),
             filter=frozenset(hello.repos),
-            serves=frozenset(self.repo(repo) for repo in grant if not hello.repos or repo in hello.repos),
+            serves=serves,
             slots=hello.slots,
             only=hello.only,
         )

@@ -20,7 +20,7 @@ from tests.bench.bench import Bench
 from tests.bench.figures import Outcome, Unmeasured, table
 from tests.bench.machine import Children, MissingError, cache_folder, work_folder
 
-GROUPS = ("push", "bulk", "build", "connections", "pages", "logs")
+GROUPS = ("push", "bulk", "queue", "million", "build", "builds", "connections", "pages", "logs")
 
 
 def main() -> int:

@@ -6,13 +6,12 @@ import http.client
 import json
 import os
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.bench import pypi
 from tests.bench.clients import git_env, run
-from tests.bench.machine import BrokenError, Children, MissingError, free_port, listens, wait_until
+from tests.bench.machine import Children, MissingError, free_port, listens, wait_until
 
 PACKAGES = ("buildbot==4.3.0", "buildbot-www==4.3.0", "buildbot-worker==4.3.0", "setuptools")
 
@@ -63,34 +62,11 @@ class Buildbot:
     plain: Path
     source: Path
     stamps: Path
-
-
-def programs(cache: Path) -> Path:
-    """The folder of its programs, in an environment of its own that later runs use again."""
-    folder = cache / f"buildbot-{sys.version_info.major}.{sys.version_info.minor}"
-    holds = folder / "packages"
-    if not holds.exists() or holds.read_text() != " ".join(PACKAGES):
-        shutil.rmtree(folder, ignore_errors=True)
-        try:
-            _install(folder)
-        except (BrokenError, OSError, subprocess.TimeoutExpired) as fault:
-            raise MissingError(f"Buildbot could not be installed from PyPI: {fault}") from fault
-        holds.write_text(" ".join(PACKAGES))
-    return folder / "bin"
-
-
-def _install(folder: Path) -> None:
-    python = folder / "bin" / "python"
-    if uv := shutil.which("uv"):
-        run([uv, "venv", "-q", "--python", sys.executable, folder])
-        run([uv, "pip", "install", "-q", "--python", python, *PACKAGES])
-    else:
-        run([sys.executable, "-m", "venv", folder])
-        run([python, "-m", "pip", "install", "-q", *PACKAGES])
+    hook: str  # the address that is told of changes
 
 
 def start_buildbot(folder: Path, children: Children, cache: Path) -> Buildbot:
-    bin_folder = programs(cache)
+    bin_folder = pypi.programs(cache, "buildbot", PACKAGES)
     if not shutil.which("curl"):
         raise MissingError("curl is missing: apt-get install curl")
     folder.mkdir()
@@ -108,7 +84,8 @@ def start_buildbot(folder: Path, children: Children, cache: Path) -> Buildbot:
     worker = [bin_folder / "buildbot-worker", "start", "--nodaemon", folder / "worker"]
     children.start("buildbot-worker", worker, env)
     wait_until(lambda: _worker_is_there(ports["web_port"]), 60, "the Buildbot worker is connected")
-    return Buildbot(folder / "plain.git", folder / "source.git", folder / "stamps")
+    hook = f"http://127.0.0.1:{ports['web_port']}/change_hook/base"
+    return Buildbot(folder / "plain.git", folder / "source.git", folder / "stamps", hook)
 
 
 def _repository(folder: Path, project: str, web_port: int, env: dict[str, str]) -> None:

@@ -81,8 +81,10 @@ def start_forge(folder: Path, children: Children, program: str = "vole") -> Forg
     return forge
 
 
-def start_runner(forge: Forge, folder: Path, children: Children, repository: str) -> subprocess.Popen[bytes]:
-    """A runner of the label `linux` with one slot. It may be a moment until it is connected."""
+def start_runner(
+    forge: Forge, folder: Path, children: Children, repository: str, slots: int = 1
+) -> subprocess.Popen[bytes]:
+    """A runner of the label `linux`. It may be a moment until it is connected."""
     flags = {
         "server": f"ssh://git@127.0.0.1:{forge.address.port}",
         "key": forge.runner_key(repository),
@@ -90,6 +92,7 @@ def start_runner(forge: Forge, folder: Path, children: Children, repository: str
         "label": "linux",
         "repos": repository,
         "name": "bench",
+        "slots": slots,
         "work": folder,
     }
     words = [word for flag, value in flags.items() for word in (f"--{flag}", value)]

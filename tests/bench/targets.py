@@ -24,6 +24,20 @@ PUSH_BULK = at_most("2b", "push of 300 MB / OpenSSH", "s", 1.25, 1.0)
 CLONE_MANY = at_most("2c", "clone of 50k objects / OpenSSH", "s", 0.9, 0.65)
 PUSH_MANY = at_most("2c", "push of 50k objects / OpenSSH", "s", 0.7, 0.5)
 
+# Rows without a target of their own ask that the peer is reached.
+CYCLE = at_least("4", "lease + finish, one runner / raw SQLite commits / 2", "/s", 0.55, 0.80)
+CYCLE_HUEY = at_least("4", "  the same / SqliteHuey, no leases, no log", "/s", 1, 2)
+CYCLES = at_least("4b", "cycles of 64 runners / raw SQLite commits", "/s", 2, 6)
+CYCLES_POSTGRES = at_least("4c", "the same / SKIP LOCKED on 16 connections", "/s", 2, 6)
+CYCLES_PROCRASTINATE = at_least("4c", "  the same / procrastinate, 16 at a time", "/s", 1, 2)
+LEASES = {
+    (shape, repos): at_most("5", f"lease at 1M / at 10k queued: {shape}, {repos}", "ms", 1.5, 1.1)
+    for shape in ("mix", "starved", "3000 sets")
+    for repos in ("1 repository", "1,000 repositories")
+}
+START_UP = at_most("5b", "start with 1M queued / SQLite reads them", "s", 3, 1.5)
+BUILDS = at_least("6c", "trivial builds, one runner of 8 slots / Buildbot", "/s", 5, 20)
+
 RETURN_TO_STEP = at_most("6", "push return to step / Buildbot", "ms", 0.10, 0.02)
 START_TO_STEP = at_most("6b", "push start to step / Buildbot (local path)", "ms", 0.35, 0.12)
 START_TO_SOURCE = at_most("6d", "push start to step with source / Buildbot + Git step", "ms", 0.12, 0.06)

@@ -6,6 +6,8 @@ import datetime
 import time
 from typing import NewType, Protocol
 
+from vole.base.errors import Invalid
+
 Moment = NewType("Moment", int)
 Span = NewType("Span", int)
 
@@ -30,6 +32,17 @@ def iso(moment: Moment) -> str:
     whole, rest = divmod(moment, 1_000_000)
     when = datetime.datetime.fromtimestamp(whole, datetime.UTC)
     return f"{when:%Y-%m-%dT%H:%M:%S}.{rest // 1000:03d}Z"
+
+
+def moment(text: str) -> Moment:
+    """What `iso` shows, read; a day alone is its midnight, and all is UTC where no zone is said. Raises Invalid."""
+    try:
+        when = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise Invalid(f"{text[:40]!r} is no time", next_step="say it like 2026-11-30T16:00:00Z") from None
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=datetime.UTC)
+    return Moment(round(when.timestamp() * 1_000_000))
 
 
 class Clock(Protocol):

@@ -205,6 +205,9 @@ LOG_TRACE_CHARS_MAX = 8 * KIB  # characters of a trace
 # Retention
 RETENTION_LOOK_S = 3_600  # seconds between looks for what may be let go; days are counted
 
+# Replay
+REPLAY_EVENTS_MAX = 200_000  # told again at once: half a minute of one core, 200 MB
+
 # Stopping
 STOP_S = 10  # seconds sessions get to end
 

@@ -53,7 +53,7 @@ class Administration:
 
     async def remove_user(self, name: AccountName) -> list[Key]:
         """Forget an account; the keys that went with it. Raises NotFound."""
-        gone = await self._db.write(people.remove_account, name)
+        gone = await self._db.write(_remove_user, name)
         self._people_changed()
         return gone
 
@@ -163,21 +163,37 @@ def forget_repo(tx: Tx, index: QueueIndex, name: RepoName) -> Repo:
 
 def _add_key(tx: Tx, user: AccountName, key: PublicKey, kind: KeyKind) -> None:
     people.add_key(tx, people.account_named(tx, user).id, key, kind)
+    _note_rights(tx, user)
+
+
+def _remove_user(tx: Tx, name: AccountName) -> list[Key]:
+    gone = people.remove_account(tx, name)
+    runners.note_rights(tx, name, (), ())
+    return gone
 
 
 def _remove_key(tx: Tx, fingerprint: str, owner: AccountId | None, kind: KeyKind | None) -> Key:
     key = people.remove_key(tx, fingerprint, owner)
     if kind is not None and key.kind != kind:
         raise Invalid(f"{key.fingerprint} is a {key.kind} key, not a {kind} key", next_step="use `key remove`")
+    _note_rights(tx, key.account_name)
     return key
 
 
 def _grant(tx: Tx, user: AccountName, repo: RepoName, level: Level) -> None:
     people.grant(tx, people.account_named(tx, user).id, repos.named(tx, repo).id, level)
+    _note_rights(tx, user)
 
 
 def _revoke_grant(tx: Tx, user: AccountName, repo: RepoName, level: Level | None) -> None:
     people.revoke_grant(tx, people.account_named(tx, user).id, repos.named(tx, repo).id, level)
+    _note_rights(tx, user)
+
+
+def _note_rights(tx: Tx, user: AccountName) -> None:
+    """What decides who gets a job is in the log of the fleet: the queue can be replayed."""
+    account = people.account_named(tx, user).id
+    runners.note_rights(tx, user, people.runner_keys(tx, account), people.run_grant(tx, account))
 
 
 def _log_in(tx: Tx, link_token: str, session_digest: str) -> None:

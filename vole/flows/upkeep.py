@@ -13,6 +13,7 @@ from vole.evidence.artifacts import ArtifactStore
 from vole.jobs import ledger, reads
 from vole.jobs.index import QueueIndex
 from vole.jobs.model import Policy, Touched
+from vole.people import ledger as people
 from vole.runners import ledger as runners
 from vole.store.database import Database, Tx
 
@@ -76,3 +77,5 @@ class Upkeep:
 def _restart(tx: Tx, index: QueueIndex, policy: Policy) -> None:
     ledger.restart(tx, index, policy)
     runners.disconnect_all(tx)
+    for name, (keys, granted) in people.run_grants(tx).items():  # of a database from before they were noted
+        runners.note_rights(tx, name, keys, granted)

@@ -103,6 +103,7 @@ class Ask:
     slot: int = 0
     token: str = ""
     first_look: bool = True  # the token may have a lease already
+    serves_as: int = 0  # the fleet event that said what it serves; 0: its hello
     live: Callable[[], bool] = always  # is the request still there, on a connection proven alive?
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from vole.base.clock import Moment
 from vole.base.ids import Epoch, JobId, JobKey, PushId, RepoId, RepoName, RunId, RunNumber, SessionId
@@ -178,6 +179,21 @@ class Ended:
     job: JobId
     epoch: Epoch
     reason: str  # of wire.runner.Cancel, or "fenced"
+
+
+@dataclass(frozen=True)
+class Told:
+    """One row of the event log that is about a job."""
+
+    id: int
+    at: Moment
+    batch: int | None  # the first event of the same commit; None: from before that was noted
+    repo: RepoId
+    run: RunId
+    job: JobId
+    epoch: Epoch
+    kind: str
+    detail: Mapping[str, Any]
 
 
 @dataclass(frozen=True)

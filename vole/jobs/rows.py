@@ -15,7 +15,7 @@ from vole.base.ids import CommitId, Epoch, JobId, JobKey, RepoId, RepoName, RunI
 from vole.jobs.index import SetId
 from vole.jobs.lease import JobLease
 from vole.jobs.match import Demand, Reason, Why
-from vole.jobs.model import Conclusion, Held, Job, State
+from vole.jobs.model import Conclusion, Held, Job, State, Told
 from vole.store.database import Row
 from vole.wire import codec
 from vole.wire.plan import EventFacts
@@ -211,6 +211,21 @@ def lease(row: Row) -> JobLease | None:
         Epoch(row["epoch"]),
         State(row["state"]),
         Moment(row["deadline_at"]),
+    )
+
+
+def told(row: Row) -> Told:
+    """A row of the event log that is about a job."""
+    return Told(
+        id=row["id"],
+        at=Moment(row["at"]),
+        batch=row["batch"],
+        repo=RepoId(row["repo_id"]),
+        run=RunId(row["run_id"]),
+        job=JobId(row["job_id"]),
+        epoch=Epoch(row["epoch"] or 0),
+        kind=row["kind"],
+        detail=json.loads(row["detail"]),
     )
 
 

@@ -102,6 +102,21 @@ def drop_repo_grants(tx: Tx, repo: RepoId) -> None:
     tx.run("DELETE FROM grants WHERE repo_id = :repo", repo=repo)
 
 
+def runner_keys(tx: Tx, account: AccountId) -> list[str]:
+    """The fingerprints of the account's runner keys, as of this transaction."""
+    found = tx.all("SELECT fingerprint FROM keys WHERE account_id = :account AND kind = 'runner'", account=account)
+    return [row["fingerprint"] for row in found]
+
+
+def run_grants(tx: Tx) -> dict[AccountName, tuple[list[str], frozenset[RepoId]]]:
+    """Runner keys and run grants of every account that has such a key, as of this transaction."""
+    found = tx.all(
+        "SELECT DISTINCT a.id, a.name FROM accounts a JOIN keys k ON k.account_id = a.id AND k.kind = 'runner'"
+    )
+    ids = {AccountName(row["name"]): AccountId(row["id"]) for row in found}
+    return {name: (runner_keys(tx, account), run_grant(tx, account)) for name, account in ids.items()}
+
+
 def run_grant(tx: Tx, account: AccountId) -> frozenset[RepoId]:
     """The repositories whose jobs the account's runners may take, as of this transaction."""
     found = tx.all("SELECT repo_id FROM grants WHERE account_id = :account AND level = 'run'", account=account)

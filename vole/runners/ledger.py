@@ -5,12 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 
 from vole.base.clock import Moment
-from vole.base.ids import AccountName, SessionId
+from vole.base.ids import AccountName, RepoId, SessionId
 from vole.base.labels import Label
 from vole.store.database import Tx
 from vole.wire.runner import Hello
+
+
+class Fleet(StrEnum):
+    """What the log of the fleet tells; the `kind` of its rows."""
+
+    HELLO = "hello"
+    GOODBYE = "goodbye"
+    NOBODY = "nobody"  # the server began: nobody is connected
+    SERVES = "serves"  # its grant was changed
+    DRAINING = "draining"
+    RIGHTS = "rights"  # what the runner keys of an account may run
 
 
 @dataclass(frozen=True)
@@ -20,6 +32,44 @@ class Claim:
     account: AccountName
     key_fingerprint: str
     hello: Hello
+    serves: frozenset[RepoId] | None = None  # None: whatever its key may run
+
+
+def note(tx: Tx, kind: Fleet, session: SessionId | None, **detail: object) -> int:
+    """Append to the log of the fleet; the event's id."""
+    ident = tx.ident()
+    tx.run(
+        "INSERT INTO fleet_events (id, at, kind, session_id, detail) VALUES (:id, :at, :kind, :session, :detail)",
+        id=ident,
+        at=tx.now,
+        kind=kind,
+        session=session,
+        detail=json.dumps(detail, separators=(",", ":")),
+    )
+    return ident
+
+
+def note_rights(tx: Tx, account: AccountName, keys: Iterable[str], repos: Iterable[RepoId]) -> None:
+    """What the runner keys of an account may run from now on. Said twice is noted once."""
+    rights = {"keys": sorted(keys), "repos": sorted(repos)}
+    row = tx.one(
+        "SELECT detail FROM fleet_events WHERE kind = 'rights' AND session_id IS NULL "
+        "AND json_extract(detail, '$.account') = :account ORDER BY id DESC LIMIT 1",
+        account=account,
+    )
+    known = {"keys": [], "repos": []} if row is None else json.loads(row["detail"])
+    if {name: known[name] for name in rights} != rights:
+        note(tx, Fleet.RIGHTS, None, account=account, **rights)
+
+
+def note_serves(tx: Tx, session: SessionId, serves: Iterable[RepoId]) -> int:
+    """What a connected process serves from now on; the event's id."""
+    return note(tx, Fleet.SERVES, session, serves=sorted(serves))
+
+
+def note_draining(tx: Tx, session: SessionId) -> None:
+    """The process takes no more work."""
+    note(tx, Fleet.DRAINING, session)
 
 
 def connect(tx: Tx, claim: Claim) -> SessionId:
@@ -58,6 +108,9 @@ def connect(tx: Tx, claim: Claim) -> SessionId:
         now=tx.now,
     )
     _carry(tx, hello.labels)
+    serves = None if claim.serves is None else sorted(claim.serves)
+    facts = {"name": hello.name, "labels": sorted(hello.labels), "slots": hello.slots, "only": hello.only}
+    note(tx, Fleet.HELLO, session, key=claim.key_fingerprint, serves=serves, **facts)
     return session
 
 
@@ -70,12 +123,15 @@ def disconnect(tx: Tx, session: SessionId, connected_at: Moment) -> bool:
         connected_at=connected_at,
         now=tx.now,
     )
+    if gone:
+        note(tx, Fleet.GOODBYE, session)
     return gone > 0
 
 
 def disconnect_all(tx: Tx) -> None:
     """The server begins: nobody is connected."""
-    tx.run("UPDATE runners SET disconnected_at = :now WHERE disconnected_at IS NULL", now=tx.now)
+    if tx.run("UPDATE runners SET disconnected_at = :now WHERE disconnected_at IS NULL", now=tx.now):
+        note(tx, Fleet.NOBODY, None)
 
 
 def declare_label(tx: Tx, label: Label, by: AccountName) -> bool:

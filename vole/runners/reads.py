@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from vole.base.clock import Moment
+from vole.base.ids import SessionId
 from vole.store.database import View
 
 
@@ -13,6 +17,32 @@ class KnownLabel:
     label: str
     declared_by: str | None  # None: known because a runner carried it
     carried: bool
+
+
+@dataclass(frozen=True)
+class FleetTold:
+    """One row of the log of the fleet."""
+
+    id: int
+    at: Moment
+    kind: str  # of ledger.Fleet
+    session: SessionId
+    detail: Mapping[str, Any]
+
+
+async def fleet_events(view: View, until: Moment, most: int) -> list[FleetTold]:
+    """Who came and went until `until`, and what keys may run, in order; at most `most`."""
+    found = await view.all(
+        "SELECT id, at, kind, session_id, detail FROM fleet_events WHERE at <= :until ORDER BY id LIMIT :most",
+        until=until,
+        most=most,
+    )
+    return [
+        FleetTold(
+            row["id"], Moment(row["at"]), row["kind"], SessionId(row["session_id"] or 0), json.loads(row["detail"])
+        )
+        for row in found
+    ]
 
 
 async def labels(view: View) -> list[KnownLabel]:

@@ -42,6 +42,7 @@ class Session:
     serves: frozenset[RepoId]  # granted, and not left out by its filter
     connected_at: Moment
     last_contact: Moment
+    serves_as: int = 0  # the fleet event that noted what it serves; 0: its hello
     alive: bool = True
     draining: bool = False
     disk_low: bool = False

@@ -8,7 +8,7 @@ from vole.base import log
 from vole.base.errors import Denied, Invalid
 from vole.people.model import Person
 from vole.ssh import commands, refusals
-from vole.ssh.answers import people, queue, repos
+from vole.ssh.answers import people, queue, replay, repos
 from vole.ssh.answers.counter import Counter, Desk
 from vole.ssh.commands import Streams
 
@@ -43,6 +43,7 @@ ANSWERS: Mapping[str, Answer] = {
     "label list": repos.label_list,
     "run list": queue.run_list,
     "queue": queue.queue,
+    "queue replay": replay.replay,
     "why": queue.why,
     "cancel": queue.cancel,
     "log": queue.log,

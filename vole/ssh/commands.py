@@ -111,6 +111,11 @@ TABLE: tuple[Command, ...] = (
     Command("label list [--json]", "The labels that workflows may ask for."),
     Command("run list [REPO] [--json]", "The last runs, newest first."),
     Command("queue [--json]", "What waits, and what runs where."),
+    Command(
+        "queue replay [--add-runner LABELS] [--from TIME] [--to TIME] [--json]",
+        "Decide every grant again from the log; or what one more runner would have changed.",
+        admin=True,
+    ),
     Command("why JOB", "Why a job (app/12/test) waits, runner by runner; app/12: every job of the run."),
     Command("cancel JOB [--reason TEXT]", "Cancel a job (app/12/test) or a whole run (app/12)."),
     Command("log JOB [-f] [--raw]", "A job's log (app/12/test, app/12/test@2); -f follows it, --raw: its bytes."),

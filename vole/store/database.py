@@ -8,6 +8,7 @@ threads: one hop, however many statements it has.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import sqlite3
 import threading
@@ -30,7 +31,15 @@ Row = sqlite3.Row
 GROUP_MAX = 256  # changes in one commit
 READERS = 4  # threads, each read has one to itself
 READ_WAIT_S = 10.0  # a read waits at most this long for its turn
-_PRAGMAS = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+# `temp_store` in memory: a savepoint of more than 64 KiB would go through a file of its own.
+_PRAGMAS = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "temp_store": 2}
+
+
+@dataclass(eq=False)
+class Batch:
+    """The changes of one commit; `first` names it: an id that the first of them drew."""
+
+    first: int | None = None
 
 
 @dataclass
@@ -40,6 +49,7 @@ class Tx:
     connection: sqlite3.Connection
     now: Moment
     entropy: Entropy
+    batch: Batch = field(default_factory=Batch)
     _after: list[Callable[[], None]] = field(default_factory=list)
 
     def ident(self) -> int:
@@ -100,10 +110,24 @@ class View:
         return self.connection.execute(sql, values).fetchall()
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class _Waiting:
+    """A change and whoever awaits it. The writer fills in the answer, the caller's loop hands it over."""
+
     change: Callable[[Tx], Any]
-    answer: Future[Any]
+    loop: asyncio.AbstractEventLoop
+    answer: asyncio.Future[Any]
+    result: Any = None
+    error: BaseException | None = None
+
+    def hand_over(self) -> None:
+        """On the caller's loop. A caller that was cancelled meanwhile hears nothing; its change stands."""
+        if self.answer.done():
+            return
+        if self.error is not None:
+            self.answer.set_exception(self.error)
+        else:
+            self.answer.set_result(self.result)
 
 
 class Database:
@@ -138,10 +162,10 @@ class Database:
         """What `change(tx, …)` returns, once it is durable. Raises what it raises, with nothing changed."""
         if self._closed:
             raise Unavailable("the store is closed: the server is stopping")
-        waiting = _Waiting(lambda tx: change(tx, *args, **kwargs), Future())
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(lambda tx: change(tx, *args, **kwargs), loop, loop.create_future())
         self._waiting.put(waiting)
-        # A cancelled caller must not cancel a change that may be durable already.
-        result: T = await asyncio.shield(asyncio.wrap_future(waiting.answer))
+        result: T = await waiting.answer
         return result
 
     async def read(
@@ -153,7 +177,7 @@ class Database:
         loop = asyncio.get_running_loop()
         found: asyncio.Future[T] = loop.create_future()
         job = self._readers.submit(self._read, lambda view: query(view, *args, **kwargs), query.__qualname__)
-        job.add_done_callback(lambda job: loop.call_soon_threadsafe(_hand_over, job, found))
+        job.add_done_callback(lambda job: loop.call_soon_threadsafe(_found, job, found))
         late = loop.call_later(READ_WAIT_S, job.cancel)  # in vain once it has begun
         try:
             return await found
@@ -228,39 +252,54 @@ class Database:
         return group, False
 
     def _commit(self, connection: sqlite3.Connection, group: list[_Waiting]) -> None:
-        done: list[tuple[_Waiting, Any, Tx]] = []
+        done: list[Tx] = []
+        batch, before = Batch(), connection.total_changes
         try:
             connection.execute("BEGIN IMMEDIATE")
             for waiting in group:
-                self._apply(connection, waiting, done)
+                self._apply(Tx(connection, self._clock.now(), self._entropy, batch), waiting, done)
             connection.execute("COMMIT")
-            self.commits += 1
+            self.commits += connection.total_changes != before  # a sweep that found nothing to do wrote nothing
         except BaseException as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             for waiting in group:
-                if not waiting.answer.done():
-                    waiting.answer.set_exception(_as_unavailable(error))
-            return
-        for waiting, result, tx in done:
-            for step in tx._after:
-                step()
-            waiting.answer.set_result(result)
+                waiting.error = waiting.error or _as_unavailable(error)
+        else:
+            for tx in done:
+                for step in tx._after:
+                    step()
+        _hand_over(group)
 
-    def _apply(self, connection: sqlite3.Connection, waiting: _Waiting, done: list[tuple[_Waiting, Any, Tx]]) -> None:
-        tx = Tx(connection, self._clock.now(), self._entropy)
+    def _apply(self, tx: Tx, waiting: _Waiting, done: list[Tx]) -> None:
+        connection = tx.connection
         connection.execute("SAVEPOINT change")
         try:
-            result = waiting.change(tx)
+            waiting.result = waiting.change(tx)
         except Exception as error:
             if not connection.in_transaction:  # SQLite itself rolled all back: disk full, I/O error
                 raise
             connection.execute("ROLLBACK TO change")
             connection.execute("RELEASE change")
-            waiting.answer.set_exception(_as_unavailable(error))
+            waiting.error = _as_unavailable(error)
         else:
             connection.execute("RELEASE change")
-            done.append((waiting, result, tx))
+            done.append(tx)
+
+
+def _hand_over(group: list[_Waiting]) -> None:
+    """Answer every caller: one wake-up for each loop, however many changes shared the commit."""
+    of_loop: dict[asyncio.AbstractEventLoop, list[_Waiting]] = {}
+    for waiting in group:
+        of_loop.setdefault(waiting.loop, []).append(waiting)
+    for loop, answered in of_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+            loop.call_soon_threadsafe(_hand_over_all, answered)
+
+
+def _hand_over_all(answered: list[_Waiting]) -> None:
+    for waiting in answered:
+        waiting.hand_over()
 
 
 def _nothing(_: Tx) -> None:
@@ -293,7 +332,7 @@ def _open_reader(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _hand_over(job: Future[T], found: asyncio.Future[T]) -> None:
+def _found(job: Future[T], found: asyncio.Future[T]) -> None:
     """What a reader's thread came to, on the loop. By hand: `wait` and `wrap_future` cost as much as a small read."""
     if found.done():  # its caller is gone
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -352,3 +353,54 @@ def test_close_waits_for_reads(tmp_path):
         return closed_early, await reading
 
     assert run(story()) == (set(), ([], []))
+
+
+def test_changes_that_wait_at_the_same_moment_share_one_commit(tmp_path):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(tx: Tx) -> None:
+        begun.set()
+        assert go_on.wait(30)
+        _declare(tx, "first")
+
+    async def story():
+        db = await _open(tmp_path)
+        first = asyncio.create_task(db.write(slow))
+        await asyncio.to_thread(begun.wait, 30)
+        rest = [asyncio.create_task(db.write(_declare, f"label-{number}")) for number in range(100)]
+        await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.gather(first, *rest)
+        await db.close()
+        return db.commits
+
+    assert run(story()) == 2
+
+
+def test_a_change_that_changes_nothing_is_no_commit(tmp_path):
+    async def story():
+        db = await _open(tmp_path)
+        await db.probe()
+        await db.close()
+        return db.commits
+
+    assert run(story()) == 0
+
+
+def test_no_check_of_a_hot_table_builds_a_table_of_its_own():
+    """`IN` with three words or more does, for each row that is written (0005)."""
+    connection = open_writer(":memory:")
+    texts = [
+        row["sql"]
+        for row in connection.execute("SELECT sql FROM sqlite_schema WHERE name IN ('jobs', 'runs', 'attempts')")
+    ]
+
+    assert len(texts) == 3
+    assert [found for text in texts for found in re.findall(r"IN\s*\([^()]*,[^()]*,[^()]*\)", text)] == []
+    assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+    with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
+        connection.execute(
+            "INSERT INTO runs (id, repo_id, number, push_id, push_ordinal, ref, commit_id, workflow, workflow_path,"
+            " workflow_blob, event, actor, state, created_at)"
+            " VALUES (1, 1, 1, 1, 0, '', '', '', '', '', '', '', 'odd', 0)"
+        )

@@ -100,6 +100,7 @@ def ask_of(session: Session, parked: Parked | None) -> Ask:
         labels=session.labels,
         filter=frozenset(hello.repos),
         serves=session.serves,
+        serves_as=session.serves_as,
         slots=hello.slots,
         only=hello.only,
         draining=session.draining,

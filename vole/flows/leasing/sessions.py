@@ -40,7 +40,7 @@ class Sessions:
         serves, warnings = _narrowed(person, hello, now_granted)
         entered = Entered(SessionId(0), self.desk.parts.clock.now(), ())
         if hello.mode != "ping":
-            claim = runners.Claim(person.name, person.key_fingerprint, hello)
+            claim = runners.Claim(person.name, person.key_fingerprint, hello, frozenset(serves))
             entered = await self.desk.parts.db.write(_connect, claim)
         session = Session(
             id=entered.session,
@@ -67,7 +67,11 @@ class Sessions:
 
     async def drain(self, session: Session) -> None:
         """The runner takes no more work; what it has it finishes."""
+        if session.draining:
+            return
         session.draining = True
+        if session.id:
+            await self.desk.parts.db.write(runners.note_draining, session.id)
         self.desk.parts.bells.ring("runners", "queue")
 
     async def recheck(self) -> None:
@@ -82,8 +86,9 @@ class Sessions:
             if granted is None:
                 await self._end(session)
             elif session.granted != granted.keys():
-                session.granted = frozenset(granted)
-                session.serves = frozenset(_serves(session.hello, granted))
+                serves = frozenset(_serves(session.hello, granted))
+                noted = await parts.db.write(runners.note_serves, session.id, serves)
+                session.granted, session.serves, session.serves_as = frozenset(granted), serves, noted
                 parts.bells.ring("jobs", "runners", "queue")
 
     async def _end(self, session: Session) -> None:

@@ -153,7 +153,7 @@ def _insert_job(
     tx.run_many(
         "INSERT INTO job_needs (job_id, needs) VALUES (:job, :need)", ({"job": job, "need": n} for n in plan.needs)
     )
-    labels_id = _label(tx, job, repo, labels)
+    labels_id = label(tx, job, repo, labels)
     facts = {"to": state, "key": plan.key, "digest": digest, "labels": sorted(set(labels))}
     moves.event(tx, repo, run, Happening.ENQUEUED, facts, job=job, epoch=Epoch(0))
     if not waits:
@@ -161,7 +161,8 @@ def _insert_job(
     return job
 
 
-def _label(tx: Tx, job: JobId, repo: RepoId, labels: tuple[str, ...]) -> SetId:
+def label(tx: Tx, job: JobId, repo: RepoId, labels: tuple[str, ...]) -> SetId:
+    """Note what the job asks for; its interned set."""
     text = rows.label_text(labels)
     row = tx.one("SELECT id FROM label_sets WHERE labels = :labels", labels=text)
     ident: int = tx.ident() if row is None else row["id"]

@@ -56,6 +56,7 @@ class _Look:
     policy: Policy
     runs: set[RunId] = field(default_factory=set)
     empty: set[_Shape] = field(default_factory=set)  # asks alike that found nothing: what is left only shrinks
+    granted: dict[tuple[str, RepoId], bool] = field(default_factory=dict)  # as the rows say in this change
 
 
 def _serve(look: _Look, ask: Ask) -> runner.Job | Nothing:
@@ -130,7 +131,10 @@ def _refusal(look: _Look, row: Row, candidate: Candidate, ask: Ask) -> Why | Non
 def _count(look: _Look, row: Row, ask: Ask) -> Counted:
     tx, cap = look.tx, look.policy.cap
     (here,) = tx.connection.execute(rows.LIVE_HERE, (ask.holder.session,)).fetchone()
-    granted = tx.one(rows.GRANTED, fingerprint=ask.holder.key_fingerprint, repo=row["repo_id"]) is not None
+    key = ask.holder.key_fingerprint, row["repo_id"]
+    granted = look.granted.get(key)
+    if granted is None:
+        look.granted[key] = granted = tx.one(rows.GRANTED, fingerprint=key[0], repo=key[1]) is not None
     running = 0
     if cap is not None:
         counted = tx.one(rows.RUNNING_IN_REPO, repo=row["repo_id"])
@@ -153,6 +157,7 @@ def _grant(look: _Look, row: Row, ask: Ask) -> runner.Job:
     new = lease.granted(job.id, holder.session, job.epoch, tx.now, times_of(look.policy))
     fields: dict[str, object] = {"epoch": new.epoch, "deadline_at": new.deadline, "started_at": None}
     detail = {"session": holder.session, "runner": holder.name, "key": holder.key_fingerprint}
+    detail |= {"cap": look.policy.cap, "serves": ask.serves_as}  # what else decided: the queue can be replayed
     leased = moves.move(tx, look.index, job, Happening.LEASED, State.LEASED, fields=fields, **detail)
     tx.connection.execute(
         """

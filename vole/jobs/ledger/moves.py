@@ -24,8 +24,8 @@ _NOTHING: Fields = {}
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make an encoder for each event
 
 _INSERT_EVENT = """
-INSERT INTO events (id, at, repo_id, run_id, job_id, epoch, kind, detail)
-VALUES (:id, :at, :repo, :run, :job, :epoch, :kind, :detail)"""
+INSERT INTO events (id, at, repo_id, run_id, job_id, epoch, kind, detail, batch)
+VALUES (:id, :at, :repo, :run, :job, :epoch, :kind, :detail, :batch)"""
 
 
 def move(
@@ -135,10 +135,14 @@ def event(  # noqa: PLR0913  # one column each
     epoch: Epoch | None = None,
 ) -> None:
     """Append to the event log."""
+    ident = tx.ident()
+    if tx.batch.first is None:
+        tx.batch.first = ident
     tx.connection.execute(
         _INSERT_EVENT,
         {
-            "id": tx.ident(),
+            "id": ident,
+            "batch": tx.batch.first,
             "at": tx.now,
             "repo": repo,
             "run": run,

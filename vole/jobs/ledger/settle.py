@@ -54,10 +54,11 @@ def _settle(tx: Tx, index: QueueIndex, run: RunId) -> tuple[Touched, set[RunId]]
     touched, moved = Touched(frozenset((run,))), set[RunId]()
     if unfinished:
         touched |= Touched(ended=_fail_fast(tx, index, jobs, unfinished))
-    if any(job.state is State.BLOCKED for job in unfinished) and not groups.waits(tx, run):
+    blocked = any(job.state is State.BLOCKED for job in unfinished)
+    if blocked and not groups.waits(tx, run):
         advanced, moved = _advance(tx, index, run)
         touched |= advanced
-    if unfinished:
+    if blocked or (unfinished and len(jobs) > 1):
         jobs = _jobs(tx, run)
     state, conclusion = run_state((job.state, job.conclusion) for job in jobs)
     set_state(tx, run, state, conclusion)

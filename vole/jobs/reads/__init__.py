@@ -13,7 +13,7 @@ from vole.base.ids import CommitId, Epoch, JobId, JobKey, RepoId, RepoName, RunI
 from vole.jobs import rows
 from vole.jobs.explain import Explained, Verdict
 from vole.jobs.match import Ask, Counted, reason
-from vole.jobs.model import Ended, RunState
+from vole.jobs.model import Ended, RunState, Told
 from vole.jobs.rows import AttemptRow, JobRow, RunRow, WaitingRow
 from vole.store.database import Row, View
 from vole.wire.plan import JobPlan
@@ -179,6 +179,57 @@ async def _row_of_run(view: View, run: RunId) -> Row:
     if row is None:
         raise NotFound(f"there is no run {run}")
     return row
+
+
+# ---- What replay is told
+
+
+async def events_of_jobs(view: View, since: Moment, until: Moment, most: int) -> list[Told]:
+    """What happened until `until` to every job that had not finished before `since`, in order; at most `most`."""
+    found = await view.all(
+        """
+        SELECT e.id, e.at, e.batch, e.repo_id, e.run_id, e.job_id, e.epoch, e.kind, e.detail
+        FROM events e
+        JOIN jobs j ON j.id = e.job_id
+        WHERE e.at <= :until AND (j.finished_at IS NULL OR j.finished_at >= :since)
+        ORDER BY e.id
+        LIMIT :most""",
+        since=since,
+        until=until,
+        most=most,
+    )
+    return [rows.told(row) for row in found]
+
+
+async def needs_of(view: View, jobs: Iterable[JobId]) -> dict[JobId, tuple[JobId, ...]]:
+    """The jobs that each of `jobs` needs; one that needs none is missing."""
+    found = await view.all(
+        """
+        SELECT n.job_id, o.id
+        FROM job_needs n
+        JOIN jobs j ON j.id = n.job_id
+        JOIN jobs o ON o.run_id = j.run_id AND o.job = n.needs
+        WHERE n.job_id IN (SELECT value FROM json_each(:jobs))""",
+        jobs=json.dumps(list(jobs)),
+    )
+    needs: dict[JobId, tuple[JobId, ...]] = {}
+    for row in found:
+        needs[JobId(row["job_id"])] = (*needs.get(JobId(row["job_id"]), ()), JobId(row["id"]))
+    return needs
+
+
+async def address_of(view: View, job: JobId) -> str:
+    """`app/12/test`; of a job whose repository is gone, its number."""
+    row = await view.one(
+        """
+        SELECT p.name || '/' || r.number || '/' || j.key AS address
+        FROM jobs j
+        JOIN runs r ON r.id = j.run_id
+        JOIN repos p ON p.id = j.repo_id
+        WHERE j.id = :job""",
+        job=job,
+    )
+    return f"job {job}" if row is None else str(row["address"])
 
 
 # ---- What commands list
