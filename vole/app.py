@@ -34,6 +34,7 @@ from vole.flows.leasing import Leasing, LeasingParts
 from vole.flows.push import Pushes, PushParts
 from vole.flows.recovery import Recovery
 from vole.flows.retention import ArtifactRetention, Retention
+from vole.flows.starting import Schedules, Starting, StartingParts
 from vole.flows.upkeep import Upkeep, UpkeepParts
 from vole.git import version as git_version
 from vole.git.service import GitPrograms
@@ -95,6 +96,8 @@ class App:
     leasing: Leasing
     upkeep: Upkeep
     pushes: Pushes
+    starting: Starting
+    schedules: Schedules
     recovery: Recovery
     administration: Administration
     programs: GitPrograms
@@ -116,6 +119,7 @@ class App:
             bells=self.bells,
             administration=self.administration,
             leasing=self.leasing,
+            starting=self.starting,
             index=self.index,
             roster=self.roster,
             logs=self.logs,
@@ -217,6 +221,7 @@ class App:
             storage=self.storage,
             administration=self.administration,
             leasing=self.leasing,
+            starting=self.starting,
             roster=self.roster,
             logs=self.logs,
             artifacts=self.artifacts,
@@ -233,6 +238,7 @@ class App:
             Sweep("grants", self.leasing.recheck, limits.LOOK_S, topics=("people",)),
             Sweep("connections", ssh.people_changed, limits.LOOK_S, topics=("people",)),
             Sweep("pushes", self.recovery.settle_pushes, limits.LOOK_S),
+            Sweep("schedules", self.schedules.once, limits.LOOK_S, topics=("schedules",)),
             Sweep("retention", retention.once, limits.RETENTION_LOOK_S),
             Sweep("artifacts", expiry.once, limits.RETENTION_LOOK_S),
         ]
@@ -259,6 +265,7 @@ async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock:
     stack.callback(programs.close)
     leasing = Leasing(LeasingParts(db, bells, index, roster, logs, artifacts, entropy, clock), policy)
     pushes = Pushes(PushParts(db, bells, storage, offload, index, leasing.prospects, sockets.url))
+    starting = StartingParts(db, bells, clock, storage, index, pushes.verdicts)
     upkeep = Upkeep(UpkeepParts(db, index, artifacts, leasing.ended, leasing.waits), policy)
     await upkeep.on_start()
     return App(
@@ -277,6 +284,8 @@ async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock:
         leasing=leasing,
         upkeep=upkeep,
         pushes=pushes,
+        starting=Starting(starting),
+        schedules=Schedules(starting),
         recovery=Recovery(db, storage, pushes.settle_left),
         administration=Administration(
             AdministrationParts(db, bells, entropy, storage, index, logs, leasing.repository_removed)

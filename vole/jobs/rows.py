@@ -223,6 +223,24 @@ def demand(row: Row) -> Demand:
     )
 
 
+# What a rerun is made of.
+RERUNNABLE = """
+SELECT r.repo_id, r.number, r.push_id, r.push_ordinal, r.ref, r.commit_id, r.workflow, r.workflow_path,
+  r.workflow_blob, r.event, r.attempt, r.state, r.reason, p.name AS repo_name, n.number AS newer
+FROM runs r
+JOIN repos p ON p.id = r.repo_id
+LEFT JOIN runs n ON n.rerun_of = r.id
+WHERE r.id = :run"""
+ENDED_JOBS = """
+SELECT j.id, j.key, j.digest, j.conclusion, j.marked, j.outputs, j.carried_of, d.document, s.labels
+FROM jobs j
+JOIN job_documents d ON d.job_id = j.id
+LEFT JOIN run_labels l ON l.job_id = j.id
+LEFT JOIN label_sets s ON s.id = l.label_set_id
+WHERE j.run_id = :run
+ORDER BY j.ordinal"""
+
+
 # What commands list. `:repos` is a JSON list of the repositories that the caller may read.
 RECENT_RUNS = """
 SELECT r.id, p.name AS repo_name, r.number, r.workflow, r.ref, r.commit_id, r.state, r.conclusion, r.actor,

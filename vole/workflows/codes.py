@@ -110,7 +110,7 @@ CODES = (
     ),
     Code(
         "W020",
-        "too many: jobs (256), steps (200), labels (16), combinations (64), patterns (64)",
+        "too many: jobs (256), steps (200), labels (16), combinations (64), patterns (64), inputs or times (10)",
         _in_job(f"runs-on: [{', '.join(f'l{at}' for at in range(17))}]"),
         _in_job("runs-on: [l0, l1]"),
     ),
@@ -185,6 +185,18 @@ CODES = (
         _in_step("id: first", "run: make", "env: {A: '${{ env.B }}'}"),
     ),
     Code("W035", "blank text", _in_step('run: "  "'), _in_step("run: make")),
+    Code(
+        "W036",
+        "not a time of a schedule",
+        _top("on: {schedule: [{cron: '0 25 * * *'}]}"),
+        _top("on: {schedule: [{cron: '0 3 * * mon-fri'}]}"),
+    ),
+    Code(
+        "W037",
+        "an input whose type, options and default do not fit together",
+        _top("on: {manual: {inputs: {to: {type: choice, options: [test, live], default: prod}}}}"),
+        _top("on: {manual: {inputs: {to: {type: choice, options: [test, live], default: test}}}}"),
+    ),
 )
 
 
