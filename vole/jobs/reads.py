@@ -315,6 +315,7 @@ async def job_rows(view: View, run: RunId) -> list[JobRow]:
         SELECT j.id, j.job, j.key, j.name, j.state, j.conclusion, j.reason, j.marked, j.continue_on_error, j.epoch,
           j.timeout_us, j.enqueued_at, j.started_at, j.finished_at, j.set_aside, s.labels,
           json_extract(d.document, '$.timeout_from') AS timeout_from,
+          (SELECT o.number FROM jobs ran JOIN runs o ON o.id = ran.run_id WHERE ran.id = j.carried_of) AS carried_from,
           (SELECT json_group_array(n.needs) FROM job_needs n WHERE n.job_id = j.id) AS needs
         FROM jobs j
         LEFT JOIN job_documents d ON d.job_id = j.id

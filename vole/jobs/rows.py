@@ -262,6 +262,8 @@ WHERE {{}}"""
 RUN = """
 SELECT r.id, r.repo_id, r.number, r.ref, r.commit_id, r.workflow, r.workflow_path, r.workflow_blob, r.event, r.actor,
   r.attempt, r.state, r.conclusion, r.reason, r.created_at, r.finished_at,
+  (SELECT o.number FROM runs o WHERE o.id = r.rerun_of) AS older,
+  (SELECT n.number FROM runs n WHERE n.rerun_of = r.id) AS newer,
   EXISTS (SELECT 1 FROM jobs j WHERE j.run_id = r.id AND j.marked = 1) AS marked
 FROM runs r"""
 
@@ -281,6 +283,8 @@ class RunRow:
     event: EventFacts
     actor: str
     attempt: int
+    older: RunNumber | None  # of which it is the rerun
+    newer: RunNumber | None  # its rerun
     state: str
     conclusion: Conclusion | None
     reason: str
@@ -311,6 +315,7 @@ class JobRow:
     started_at: Moment | None
     finished_at: Moment | None
     set_aside: str | None
+    carried_from: RunNumber | None  # the run that has its log: this one did not run it again
 
 
 @dataclass(frozen=True)
@@ -385,6 +390,8 @@ def run_row(row: Row) -> RunRow:
         event=event,
         actor=row["actor"],
         attempt=row["attempt"],
+        older=None if row["older"] is None else RunNumber(row["older"]),
+        newer=None if row["newer"] is None else RunNumber(row["newer"]),
         state=row["state"],
         conclusion=None if row["conclusion"] is None else Conclusion(row["conclusion"]),
         reason=row["reason"],
@@ -414,6 +421,7 @@ def job_row(row: Row) -> JobRow:
         started_at=_moment(row["started_at"]),
         finished_at=_moment(row["finished_at"]),
         set_aside=row["set_aside"],
+        carried_from=None if row["carried_from"] is None else RunNumber(row["carried_from"]),
     )
 
 

@@ -12,13 +12,13 @@ from typing import Literal
 from starlette.responses import Response
 
 from vole.web import githttp, login
-from vole.web.pages import code, commit, fleet, history, home, jobs, runs, site
+from vole.web.pages import code, commit, fleet, history, home, jobs, runs, site, start
 from vole.web.pages.visit import Visit
 
 Answer = Callable[[Visit], Awaitable[Response]]
 # `anyone`: nothing of a repository, or only what the page itself has sifted. `read`: the repository `repo` of the path.
-# `public`: as `read`, without a person: git over HTTP has no credentials.
-Needs = Literal["anyone", "read", "public"]
+# `write`: the same, of who may push to it. `public`: as `read`, without a person: git over HTTP has no credentials.
+Needs = Literal["anyone", "read", "write", "public"]
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,14 @@ ROUTES: tuple[Route, ...] = (
     Route("/{repo}/raw/{place:path}", "read", code.raw, text=True),
     Route("/{repo}/commits/{place:path}", "read", history.commits),
     Route("/{repo}/commit/{commit}", "read", commit.commit),
+    Route("/{repo}/start", "write", start.form),
+    Route("/{repo}/start", "write", start.start, "POST", "proven"),
     Route("/{repo}/runs", "read", runs.runs),
     Route("/{repo}/runs/{run}", "read", runs.run),
+    Route("/{repo}/runs/{run}/cancel", "write", start.cancel, "POST", "proven"),
+    Route("/{repo}/runs/{run}/rerun", "write", start.rerun, "POST", "proven"),
     Route("/{repo}/runs/{run}/{job}", "read", jobs.job),
+    Route("/{repo}/runs/{run}/{job}/cancel", "write", start.cancel, "POST", "proven"),
     Route("/{repo}/runs/{run}/{job}/artifacts/{place:path}", "read", jobs.artifact, text=True),
 )
 

@@ -14,6 +14,7 @@ from starlette.routing import Router
 from vole.base.errors import NotFound
 from vole.base.offload import Offload
 from vole.http import HttpServer, Receive, Scope, Send
+from vole.people.model import Level
 from vole.web import live, login
 from vole.web.edge import Edge, Rate
 from vole.web.pages.access import admit
@@ -92,7 +93,8 @@ async def _answer(house: House, route: Route, request: Request) -> Response:
         login.prove_same_origin(request, house.parts.url)
     session = None if route.needs == "public" else login.session_of(request, house.parts.url)
     name = None if route.needs == "anyone" else request.path_params["repo"]
-    person, repo = await house.parts.db.read(admit, session, name, "read")
+    level: Level = "write" if route.needs == "write" else "read"
+    person, repo = await house.parts.db.read(admit, session, name, level)
     return await route.answer(Visit(request, house, request.state.client, session, person, repo))
 
 

@@ -135,8 +135,10 @@ class Site:
     async def get(self, path: str, session: str | None = None, **headers: str) -> httpx.Response:
         return await self.client.get(path, headers=self._headers(session, headers))
 
-    async def post(self, path: str, session: str | None = None, **headers: str) -> httpx.Response:
-        return await self.client.post(path, headers=self._headers(session, headers))
+    async def post(
+        self, path: str, session: str | None = None, *, fields: dict[str, str] | None = None, **headers: str
+    ) -> httpx.Response:
+        return await self.client.post(path, headers=self._headers(session, headers), data=fields)
 
     def _headers(self, session: str | None, headers: dict[str, str]) -> dict[str, str]:
         given = {name.replace("_", "-"): value for name, value in headers.items()}
