@@ -123,7 +123,9 @@ def test_by_hand_with_inputs_and_again_what_failed(tmp_path: Path) -> None:
         with browser(forge, ada) as client:
             answer = client.post("/app/runs/2/rerun")
             assert (answer.status_code, answer.headers["location"]) == (303, f"{forge.url}/app/runs/3")
-        assert states(ended(forge, 3)) == {"build": "success", "deploy": "success"}
+        third = ended(forge, 3)
+        assert states(third) == {"build": "success", "deploy": "success"}
+        assert (third["event"], third["by"], third["attempt"], third["rerun_of"]) == ("manual", "ada", 3, 2)
         assert "attempt 3" in forge.log("app/3/deploy")
     finally:
         forge.ends()
@@ -138,7 +140,7 @@ def test_the_clock_starts_a_minute_once_also_across_a_kill(tmp_path: Path) -> No
         deadline = time.monotonic() + 75
         while not (found := runs(forge)) and time.monotonic() < deadline:
             pass  # each look is a process of its own
-        assert [(run["number"], run["by"], run["ref"]) for run in found] == [(1, "schedule", "refs/heads/main")]
+        assert [(run["number"], run["event"], run["ref"]) for run in found] == [(1, "schedule", "refs/heads/main")]
         minute = str(found[0]["since"])[:16]
 
         forge.kill()

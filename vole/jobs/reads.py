@@ -196,6 +196,9 @@ class RunLine:
     actor: str
     created_at: Moment
     finished_at: Moment | None
+    event: str  # what started it: push, manual, schedule
+    attempt: int
+    older: RunNumber | None  # of which it is the rerun
 
 
 @dataclass(frozen=True)
@@ -256,6 +259,9 @@ def _run_line(row: Row) -> RunLine:
         actor=row["actor"],
         created_at=Moment(row["created_at"]),
         finished_at=None if row["finished_at"] is None else Moment(row["finished_at"]),
+        event=row["event"] or "push",
+        attempt=row["attempt"],
+        older=None if row["older"] is None else RunNumber(row["older"]),
     )
 
 

@@ -244,7 +244,8 @@ ORDER BY j.ordinal"""
 # What commands list. `:repos` is a JSON list of the repositories that the caller may read.
 RECENT_RUNS = """
 SELECT r.id, p.name AS repo_name, r.number, r.workflow, r.ref, r.commit_id, r.state, r.conclusion, r.actor,
-  r.created_at, r.finished_at
+  r.created_at, r.finished_at, r.attempt, json_extract(r.event, '$.name') AS event,
+  (SELECT o.number FROM runs o WHERE o.id = r.rerun_of) AS older
 FROM runs r
 JOIN repos p ON p.id = r.repo_id
 WHERE r.repo_id IN (SELECT value FROM json_each(:repos))
