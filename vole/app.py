@@ -36,6 +36,7 @@ from vole.flows.leasing import Leasing, LeasingParts
 from vole.flows.push import Pushes, PushParts
 from vole.flows.recovery import Recovery
 from vole.flows.retention import ArtifactRetention, Retention
+from vole.flows.starting import Schedules, Starting, StartingParts
 from vole.flows.upkeep import Upkeep, UpkeepParts
 from vole.git import version as git_version
 from vole.git.bitmaps import Bitmaps
@@ -103,6 +104,8 @@ class App:
     leasing: Leasing
     upkeep: Upkeep
     pushes: Pushes
+    starting: Starting
+    schedules: Schedules
     recovery: Recovery
     administration: Administration
     programs: GitPrograms
@@ -125,6 +128,7 @@ class App:
             bells=self.bells,
             administration=self.administration,
             leasing=self.leasing,
+            starting=self.starting,
             index=self.index,
             roster=self.roster,
             logs=self.logs,
@@ -233,6 +237,7 @@ class App:
             storage=self.storage,
             administration=self.administration,
             leasing=self.leasing,
+            starting=self.starting,
             roster=self.roster,
             logs=self.logs,
             artifacts=self.artifacts,
@@ -267,6 +272,7 @@ class App:
             Sweep("connections", ssh.people_changed, limits.LOOK_S, topics=("people",)),
             Sweep("pushes", self.recovery.settle_pushes, limits.LOOK_S),
             Sweep("bitmaps", Bitmaps(self.programs).once, limits.BITMAPS_AFTER_S),
+            Sweep("schedules", self.schedules.once, limits.LOOK_S, topics=("schedules",)),
             Sweep("retention", retention.once, limits.RETENTION_LOOK_S),
             Sweep("artifacts", expiry.once, limits.RETENTION_LOOK_S),
         ]
@@ -293,6 +299,7 @@ async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock:
     stack.callback(programs.close)
     leasing = Leasing(LeasingParts(db, bells, index, roster, logs, artifacts, entropy, clock), policy)
     pushes = Pushes(PushParts(db, bells, storage, offload, index, leasing.prospects, leasing.ended, sockets.url))
+    starting = StartingParts(db, bells, clock, storage, index, pushes.verdicts, leasing.ended)
     upkeep = Upkeep(UpkeepParts(db, index, artifacts, leasing.ended, leasing.waits), policy)
     await upkeep.on_start()
     return App(
@@ -311,6 +318,8 @@ async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock:
         leasing=leasing,
         upkeep=upkeep,
         pushes=pushes,
+        starting=Starting(starting),
+        schedules=Schedules(starting),
         recovery=Recovery(db, storage, pushes.settle_left),
         administration=Administration(
             AdministrationParts(db, bells, entropy, storage, index, logs, leasing.repository_removed)

@@ -11,6 +11,7 @@ from tests import aio
 from tests.endtoend.test_web_git import _served
 from tests.queueing import a_job
 from tests.unit.web.test_pages import EVIL, NAME, _everything
+from tests.unit.web.test_start_pages import DEPLOY, JOBS, a_repo
 from vole.people import reads as people
 from vole.wire import runner as wire
 
@@ -265,3 +266,47 @@ def test_the_queue_is_sifted_by_a_form_without_script_and_the_address_says_how(t
     assert chosen == ("lib", "linux")
     assert "app/1/test" not in after
     assert "lib/1/test" in after
+
+
+@pytest.mark.parametrize("script", [True, False])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_person_starts_cancels_and_runs_again_by_the_buttons(tmp_path, width, script):
+    sizes = {"viewport": {"width": width, "height": 800}, "java_script_enabled": script}
+    files = {".vole/workflows/deploy.yml": DEPLOY, ".vole/workflows/ci.yml": JOBS}
+
+    async def wide(page):
+        over = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        return [await page.evaluate(over), *await page.evaluate(CONTRAST), *await page.evaluate(STRUCTURE)]
+
+    async def story():
+        async with _served(tmp_path) as (site, url), _browser(**sizes) as context:
+            session = await a_repo(site, ends="failure", files=files)
+            await context.add_cookies([{"name": "vole", "value": session, "url": url}])
+            page = await context.new_page()
+            faults, seen = [], []
+            await page.goto(f"{url}/app")
+            await page.click("text=Start")
+            await page.select_option("select[name='input.to']", "live")
+            await page.fill("input[name='input.note']", "by hand, " + "averylongword" * 20)
+            faults += await wide(page)
+            await page.click("text=Start Ship it")
+            await page.wait_for_url("**/app/runs/2")
+            seen.append(await page.inner_text("#part-facts"))
+            faults += await wide(page)
+            await page.click("text=Cancel the run")
+            await page.wait_for_url("**/app/runs/2")
+            seen.append(await page.inner_text("#part-head"))
+            await page.click("text=Run again what failed")
+            await page.wait_for_url("**/app/runs/3")
+            await page.click("text=app/2")
+            seen.append(await page.inner_text("#part-head"))
+            faults += await wide(page)
+            return seen, faults
+
+    (started, cancelled, again), faults = aio.run(story(), timeout_s=50)
+
+    assert "ada, by hand" in started
+    assert "to: live" in started
+    assert "cancelled" in cancelled
+    assert "run again as app/3" in again
+    assert faults == [0, 0, 0]

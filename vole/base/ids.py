@@ -13,6 +13,7 @@ RepoId = NewType("RepoId", int)
 AccountId = NewType("AccountId", int)
 KeyId = NewType("KeyId", int)
 PushId = NewType("PushId", int)
+StartId = NewType("StartId", int)  # what starts a run without a push: a person, or a minute of a schedule
 RunId = NewType("RunId", int)
 JobId = NewType("JobId", int)
 SessionId = NewType("SessionId", int)  # one connected runner process

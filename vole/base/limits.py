@@ -50,6 +50,10 @@ EXPRESSION_VALUE_CHARS_MAX = 256 * KIB  # a result of join, format or toJSON
 GLOB_CHARS_MAX = 512
 GROUP_CHARS_MAX = 200  # a concurrency group's name, once its expressions are values
 FILTER_PATTERNS_MAX = 64  # in one list of branches, tags or paths
+INPUTS_MAX = 10  # of a run that is started by hand
+INPUT_OPTIONS_MAX = 64  # of one input that is a choice
+INPUT_CHARS_MAX = 1_000  # of one value; all ten fit in what a plan keeps free for its event
+SCHEDULE_TIMES_MAX = 10  # cron lines of one workflow
 
 # Offload (architecture.md 6)
 OFFLOAD_CHILDREN = 2  # one a core; a parse is 2 ms

@@ -14,7 +14,7 @@ from vole.wire.runner import ArtifactFile, Mark
 
 
 async def needed_files(view: View, job: JobId, name: str) -> tuple[ArtifactFile, ...]:
-    """The files of an artifact that `job` may fetch: of the jobs it needs, in its own run."""
+    """The files of an artifact that `job` may fetch: of the jobs it needs, in its own run or carried into it."""
     return tuple(rows.file(row) for row in await view.all(rows.NEEDED_FILES, job=job, name=name))
 
 

@@ -11,7 +11,8 @@ SELECT f.name, f.path, f.size, f.sha256
 FROM jobs mine
 JOIN job_needs n ON n.job_id = mine.id
 JOIN jobs theirs ON theirs.run_id = mine.run_id AND theirs.job = n.needs
-JOIN artifacts f ON f.job_id = theirs.id AND f.epoch = theirs.epoch
+JOIN jobs ran ON ran.id = coalesce(theirs.carried_of, theirs.id)
+JOIN artifacts f ON f.job_id = ran.id AND f.epoch = ran.epoch
 WHERE mine.id = :job AND f.name = :name
 ORDER BY theirs.ordinal, f.path"""
 

@@ -142,6 +142,8 @@ class Administration:
     async def set_default_branch(self, name: RepoName, branch: RefName) -> None:
         """Raises NotFound for a repository or a branch that is not there."""
         await self._parts.storage.run(git.set_default_branch, self._parts.storage.path(name), branch)
+        await self._db.write(move_schedules, name)
+        self._parts.bells.ring("schedules")
 
     async def declare_label(self, label: Label, by: AccountName) -> None:
         """From now on workflows may ask for `label`."""
@@ -159,6 +161,11 @@ def forget_repo(tx: Tx, index: QueueIndex, name: RepoName) -> Repo:
     people.drop_repo_grants(tx, repo.id)
     repos.remove_repo(tx, repo.id)
     return repo
+
+
+def move_schedules(tx: Tx, name: RepoName) -> None:
+    """Another branch is the default one: its workflows say what the clock starts."""
+    repos.mark_schedules(tx, repos.named(tx, name).id, declared=True)
 
 
 def _add_key(tx: Tx, user: AccountName, key: PublicKey, kind: KeyKind) -> None:

@@ -153,6 +153,11 @@ def keep(repository: pygit2.Repository, commits: Iterable[CommitId]) -> None:
     _sync(folder)
 
 
+def is_held(path: Path, commit: CommitId) -> bool:
+    """Whether `keep` holds it."""
+    return f"{KEEP}{commit}" in open_repository(path).references
+
+
 def held_commits(path: Path) -> frozenset[CommitId]:
     """The commits that `keep` holds."""
     names = open_repository(path).references

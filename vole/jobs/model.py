@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from vole.base.clock import Moment
-from vole.base.ids import Epoch, JobId, JobKey, PushId, RepoId, RepoName, RunId, RunNumber, SessionId
+from vole.base.ids import Epoch, JobId, JobKey, PushId, RepoId, RepoName, RunId, RunNumber, SessionId, StartId
 from vole.base.limits import LeaseTimes, lease_times
 
 
@@ -65,6 +65,7 @@ class Happening(StrEnum):
     """What moves a job; the `kind` of its row in the event log."""
 
     ENQUEUED = "enqueued"
+    CARRIED = "carried"  # into a rerun that does not run it, with its result
     READIED = "readied"  # needs are done, `if` is true, there is room in the matrix
     SKIPPED = "skipped"
     MISJUDGED = "misjudged"  # its `if` cannot be evaluated
@@ -85,6 +86,7 @@ _S = State
 # Every row along which a job may move: (from, what happens) → where to. A test reads it beside the specification.
 MOVES: Mapping[tuple[State | None, Happening], frozenset[State]] = {
     (None, Happening.ENQUEUED): frozenset({_S.BLOCKED, _S.QUEUED}),
+    (None, Happening.CARRIED): frozenset({_S.FINISHED}),
     (_S.BLOCKED, Happening.READIED): frozenset({_S.QUEUED}),
     (_S.BLOCKED, Happening.SKIPPED): frozenset({_S.FINISHED}),
     (_S.BLOCKED, Happening.MISJUDGED): frozenset({_S.FINISHED}),
@@ -117,12 +119,34 @@ class Policy:
 
 
 @dataclass(frozen=True)
+class Carried:
+    """A job that a rerun does not run: its result counts on, for `needs` and for the run."""
+
+    job: JobId  # that ran
+    conclusion: Conclusion
+    marked: bool
+    outputs: str  # JSON
+    reason: str
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """What makes a run the next one of its chain. `carried`: what is not run again, by job key."""
+
+    of: RunId
+    attempt: int  # 1 + the length of the chain
+    actor: str
+    carried: Mapping[JobKey, Carried] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class RunSource:
     """Where a run comes from: a run is made once for each."""
 
     repo: RepoId
-    push: PushId
-    ordinal: int  # of the document within the push
+    push: PushId | StartId
+    ordinal: int = 0  # of the document within the push
+    rerun: Rerun | None = None
 
 
 @dataclass(frozen=True)

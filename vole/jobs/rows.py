@@ -277,10 +277,29 @@ def _group(row: Row) -> str | None:
     return None if row["group_holder"] is None else f"held by {row['group_holder']}"
 
 
+# What a rerun is made of.
+RERUNNABLE = """
+SELECT r.repo_id, r.number, r.push_id, r.push_ordinal, r.ref, r.commit_id, r.workflow, r.workflow_path,
+  r.workflow_blob, r.event, r.attempt, r.state, r.reason, p.name AS repo_name, n.number AS newer
+FROM runs r
+JOIN repos p ON p.id = r.repo_id
+LEFT JOIN runs n ON n.rerun_of = r.id
+WHERE r.id = :run"""
+ENDED_JOBS = """
+SELECT j.id, j.key, j.digest, j.conclusion, j.marked, j.outputs, j.carried_of, d.document, s.labels
+FROM jobs j
+JOIN job_documents d ON d.job_id = j.id
+LEFT JOIN run_labels l ON l.job_id = j.id
+LEFT JOIN label_sets s ON s.id = l.label_set_id
+WHERE j.run_id = :run
+ORDER BY j.ordinal"""
+
+
 # What commands list. `:repos` is a JSON list of the repositories that the caller may read.
 RECENT_RUNS = """
 SELECT r.id, p.name AS repo_name, r.number, r.workflow, r.ref, r.commit_id, r.state, r.conclusion, r.actor,
-  r.created_at, r.finished_at
+  r.created_at, r.finished_at, r.attempt, json_extract(r.event, '$.name') AS event,
+  (SELECT o.number FROM runs o WHERE o.id = r.rerun_of) AS older
 FROM runs r
 JOIN repos p ON p.id = r.repo_id
 WHERE r.repo_id IN (SELECT value FROM json_each(:repos))
@@ -298,6 +317,8 @@ WHERE {{}}"""
 RUN = """
 SELECT r.id, r.repo_id, r.number, r.ref, r.commit_id, r.workflow, r.workflow_path, r.workflow_blob, r.event, r.actor,
   r.attempt, r.state, r.conclusion, r.reason, r.created_at, r.finished_at,
+  (SELECT o.number FROM runs o WHERE o.id = r.rerun_of) AS older,
+  (SELECT n.number FROM runs n WHERE n.rerun_of = r.id) AS newer,
   EXISTS (SELECT 1 FROM jobs j WHERE j.run_id = r.id AND j.marked = 1) AS marked
 FROM runs r"""
 
@@ -317,6 +338,8 @@ class RunRow:
     event: EventFacts
     actor: str
     attempt: int
+    older: RunNumber | None  # of which it is the rerun
+    newer: RunNumber | None  # its rerun
     state: str
     conclusion: Conclusion | None
     reason: str
@@ -347,6 +370,7 @@ class JobRow:
     started_at: Moment | None
     finished_at: Moment | None
     set_aside: str | None
+    carried_from: RunNumber | None  # the run that has its log: this one did not run it again
 
 
 @dataclass(frozen=True)
@@ -423,6 +447,8 @@ def run_row(row: Row) -> RunRow:
         event=event,
         actor=row["actor"],
         attempt=row["attempt"],
+        older=None if row["older"] is None else RunNumber(row["older"]),
+        newer=None if row["newer"] is None else RunNumber(row["newer"]),
         state=row["state"],
         conclusion=None if row["conclusion"] is None else Conclusion(row["conclusion"]),
         reason=row["reason"],
@@ -452,6 +478,7 @@ def job_row(row: Row) -> JobRow:
         started_at=_moment(row["started_at"]),
         finished_at=_moment(row["finished_at"]),
         set_aside=row["set_aside"],
+        carried_from=None if row["carried_from"] is None else RunNumber(row["carried_from"]),
     )
 
 

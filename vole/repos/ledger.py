@@ -1,14 +1,19 @@
-"""The only writer of repositories, pushes and their intents. Plain functions of a transaction; never reads git."""
+"""The only writer of repositories, pushes, their intents, and starts without a push.
+
+Plain functions of a transaction; never reads git.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+from vole.base import limits
+from vole.base.cron import first_after
 from vole.base.errors import Conflict, NotFound, Unavailable
-from vole.base.ids import PushId, RefName, RepoId, RepoName
+from vole.base.ids import AccountName, PushId, RefName, RepoId, RepoName, StartId
 from vole.repos import rows
-from vole.repos.model import Intent, Repo
+from vole.repos.model import Intent, Repo, Schedule, UnreadSchedules
 from vole.store.database import Tx
 
 
@@ -111,3 +116,107 @@ def confirm(tx: Tx, push: PushId, moved: Collection[RefName]) -> bool:
     )
     tx.run("DELETE FROM push_runs WHERE push_id = :push", push=push)
     return True
+
+
+# ---- Starts without a push
+
+
+def start_by_hand(tx: Tx, repo: RepoId, path: str, account: AccountName) -> StartId:
+    """Write down that a person starts a workflow. Raises NotFound when the repository is gone."""
+    if not tx.one("SELECT 1 FROM repos WHERE id = :repo", repo=repo):
+        raise NotFound("the repository was removed just now")
+    start = StartId(tx.ident())
+    tx.run(
+        "INSERT INTO starts (id, repo_id, workflow_path, account, started_at) "
+        "VALUES (:id, :repo, :path, :account, :now)",
+        id=start,
+        repo=repo,
+        path=path,
+        account=account,
+        now=tx.now,
+    )
+    return start
+
+
+def start_by_clock(tx: Tx, due: Schedule) -> StartId | None:
+    """Take a schedule's time, and move it on to its next one; None when that minute started the workflow before.
+
+    None, too, when the schedule is another one or gone meanwhile.
+    """
+    if not _move_on(tx, due, ""):
+        return None
+    start = StartId(tx.ident())
+    taken = tx.run(
+        "INSERT INTO starts (id, repo_id, workflow_path, due_at, started_at) "
+        "VALUES (:id, :repo, :path, :due, :now) ON CONFLICT (repo_id, workflow_path, due_at) DO NOTHING",
+        id=start,
+        repo=due.repo,
+        path=due.path,
+        due=due.next_at,
+        now=tx.now,
+    )
+    return start if taken else None
+
+
+def pass_time(tx: Tx, due: Schedule, problem: str) -> None:
+    """The time has come and starts nothing, for this reason."""
+    _move_on(tx, due, problem[: limits.PROBLEM_CHARS_MAX])
+
+
+def put_back(tx: Tx, schedule: Schedule) -> None:
+    """The clock went back: the next time is the first from now. Minutes that had their run keep it."""
+    tx.run(
+        "UPDATE schedules SET next_at = :next WHERE repo_id = :repo AND workflow_path = :path AND next_at > :next",
+        next=first_after(schedule.times, tx.now),
+        repo=schedule.repo,
+        path=schedule.path,
+    )
+
+
+def mark_schedules(tx: Tx, repo: RepoId, *, declared: bool) -> None:
+    """The default branch may have moved: read the schedules again. `declared`: there may be some where none were."""
+    marked = tx.run("UPDATE schedule_reads SET marked = marked + 1 WHERE repo_id = :repo", repo=repo)
+    if declared and not marked:
+        tx.run("INSERT INTO schedule_reads (repo_id) SELECT id FROM repos WHERE id = :repo", repo=repo)
+
+
+def set_schedules(tx: Tx, unread: UnreadSchedules, found: Mapping[str, tuple[str, ...]]) -> None:
+    """These are the times of the repository's workflows, by path. One whose lines are the same keeps its next time.
+
+    Nothing happens when the branch has moved again since it was read.
+    """
+    named = {"repo": unread.repo, "marked": unread.marked}
+    if not tx.run("UPDATE schedule_reads SET seen = :marked WHERE repo_id = :repo AND marked = :marked", **named):
+        return
+    known = {row["workflow_path"]: row for row in tx.all(f"{rows.SCHEDULE} WHERE s.repo_id = :repo", repo=unread.repo)}
+    for path in known.keys() - found.keys():
+        tx.run("DELETE FROM schedules WHERE repo_id = :repo AND workflow_path = :path", repo=unread.repo, path=path)
+    for path, times in found.items():
+        if path in known and tuple(json.loads(known[path]["times"])) == times:
+            continue
+        tx.run(
+            "INSERT INTO schedules (repo_id, workflow_path, times, next_at) VALUES (:repo, :path, :times, :next) "
+            "ON CONFLICT (repo_id, workflow_path) DO UPDATE SET times = :times, next_at = :next, problem = ''",
+            repo=unread.repo,
+            path=path,
+            times=json.dumps(times),
+            next=first_after(times, tx.now),
+        )
+    if not found:
+        tx.run("DELETE FROM schedule_reads WHERE repo_id = :repo", repo=unread.repo)
+
+
+def _move_on(tx: Tx, due: Schedule, problem: str) -> bool:
+    """Past every time that has come: those that were missed have one run together."""
+    return bool(
+        tx.run(
+            "UPDATE schedules SET next_at = :next, problem = :problem "
+            "WHERE repo_id = :repo AND workflow_path = :path AND next_at = :due AND times = :times",
+            next=first_after(due.times, max(tx.now, due.next_at)),
+            problem=problem,
+            repo=due.repo,
+            path=due.path,
+            due=due.next_at,
+            times=json.dumps(due.times),
+        )
+    )

@@ -61,6 +61,27 @@ class OpenIntent:
 
 
 @dataclass(frozen=True)
+class Schedule:
+    """When a workflow of the default branch starts by itself. `problem`: why its last time started nothing."""
+
+    repo: RepoId
+    repo_name: RepoName
+    path: str
+    times: tuple[str, ...]  # cron lines
+    next_at: Moment
+    problem: str
+
+
+@dataclass(frozen=True)
+class UnreadSchedules:
+    """A repository whose schedules may be other ones now. `marked`: how often that was said."""
+
+    repo: RepoId
+    repo_name: RepoName
+    marked: int
+
+
+@dataclass(frozen=True)
 class SeenRef:
     """Where a ref was after the last push that moved it. `None`: deleted."""
 

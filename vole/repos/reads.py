@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from vole.base import limits
+from vole.base.clock import Moment
 from vole.base.ids import RepoId, RepoName
 from vole.repos import rows
-from vole.repos.model import OpenIntent, Repo, SeenRef
+from vole.repos.model import OpenIntent, Repo, Schedule, SeenRef, UnreadSchedules
 from vole.store.database import View
 
 
@@ -31,3 +33,26 @@ async def open_intents(view: View) -> list[OpenIntent]:
 async def seen_refs(view: View, repo: RepoId) -> list[SeenRef]:
     """Where each ref of a repository was after the last push that moved it."""
     return [rows.seen(row) for row in await view.all(rows.SEEN, repo=repo)]
+
+
+async def schedules_of(view: View, repo: RepoId) -> list[Schedule]:
+    """When the workflows of a repository start by themselves, the next first."""
+    found = await view.all(f"{rows.SCHEDULE} WHERE s.repo_id = :repo ORDER BY s.next_at, s.workflow_path", repo=repo)
+    return [rows.schedule(row) for row in found]
+
+
+async def schedules(view: View) -> list[Schedule]:
+    """Every schedule there is."""
+    return [rows.schedule(row) for row in await view.all(rows.SCHEDULE)]
+
+
+async def due_schedules(view: View, now: Moment) -> list[Schedule]:
+    """The schedules whose next time has come, oldest first; at most SWEEP_ROWS_MAX."""
+    due = f"{rows.SCHEDULE} WHERE s.next_at <= :now ORDER BY s.next_at, s.repo_id LIMIT :most"
+    return [rows.schedule(row) for row in await view.all(due, now=now, most=limits.SWEEP_ROWS_MAX)]
+
+
+async def unread_schedules(view: View) -> list[UnreadSchedules]:
+    """The repositories whose schedules are to be read again; at most SWEEP_ROWS_MAX."""
+    found = await view.all(f"{rows.UNREAD} ORDER BY m.repo_id LIMIT :most", most=limits.SWEEP_ROWS_MAX)
+    return [UnreadSchedules(RepoId(row["repo_id"]), RepoName(row["repo_name"]), row["marked"]) for row in found]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 from vole.base.clock import Moment
 from vole.base.ids import AccountName, CommitId, PushId, RefName, RepoId, RepoName
-from vole.repos.model import OpenIntent, PinnedRun, Repo, SeenRef
+from vole.repos.model import OpenIntent, PinnedRun, Repo, Schedule, SeenRef
 from vole.store.database import Row
 from vole.wire import codec
 from vole.wire.hook import RefUpdate
@@ -24,6 +25,16 @@ SEEN = (
     "SELECT u.ref, u.new, max(u.push_id) FROM push_updates u JOIN pushes p ON p.id = u.push_id "
     "WHERE p.repo_id = :repo AND u.moved = 1 GROUP BY u.ref"
 )
+
+SCHEDULE = """
+SELECT s.repo_id, r.name AS repo_name, s.workflow_path, s.times, s.next_at, s.problem
+FROM schedules s
+JOIN repos r ON r.id = s.repo_id"""
+UNREAD = """
+SELECT m.repo_id, r.name AS repo_name, m.marked
+FROM schedule_reads m
+JOIN repos r ON r.id = m.repo_id
+WHERE m.marked > m.seen"""
 
 
 def repo(row: Row) -> Repo:
@@ -60,3 +71,14 @@ def intent(row: Row, updates: Iterable[Row], runs: Iterable[Row]) -> OpenIntent:
 
 def seen(row: Row) -> SeenRef:
     return SeenRef(RefName(row["ref"]), row["new"])
+
+
+def schedule(row: Row) -> Schedule:
+    return Schedule(
+        RepoId(row["repo_id"]),
+        RepoName(row["repo_name"]),
+        row["workflow_path"],
+        tuple(json.loads(row["times"])),
+        Moment(row["next_at"]),
+        row["problem"],
+    )

@@ -42,6 +42,8 @@ ANSWERS: Mapping[str, Answer] = {
     "label declare": repos.label_declare,
     "label list": repos.label_list,
     "run list": queue.run_list,
+    "run start": queue.run_start,
+    "rerun": queue.rerun,
     "queue": queue.queue,
     "queue replay": replay.replay,
     "why": queue.why,

@@ -1,7 +1,7 @@
 """The one table of commands: what may be said over SSH and, in the same words, on the server machine.
 
 Pure: it knows how a command is spelt and who may ask, never how it is answered (`answers/`). A line of the table is
-its own grammar: lower case is said as it stands, CAPITALS are values, brackets are optional, `...` repeats.
+its own grammar: lower case is said as it stands, CAPITALS are values, brackets are optional, `...` repeats, also flags.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Protocol
 from vole.base.errors import Invalid
 from vole.base.escape import visible
 
-_TOKEN = re.compile(r"\[(--?[a-z-]+)(?: ([A-Z]+))?\]|\[([A-Z]+)(\.\.\.)?\]|([A-Z]+)(\.\.\.)?|([a-z]+)")
+_TOKEN = re.compile(r"\[(--?[a-z-]+)(?: ([A-Z=]+))?\](\.\.\.)?|\[([A-Z]+)(\.\.\.)?\]|([A-Z]+)(\.\.\.)?|([a-z]+)")
 
 
 _USAGE_WIDTH = 40  # of the left column of `help`
@@ -58,6 +58,7 @@ class Grammar:
     optional: tuple[str, ...]
     repeated: str | None  # the last value, when it repeats
     flags: Mapping[str, str | None]  # to the name of the value it takes
+    many: frozenset[str]  # the flags that repeat
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Call:
     values: Mapping[str, str] = field(default_factory=dict)
     rest: tuple[str, ...] = ()
     flags: Mapping[str, str] = field(default_factory=dict)  # a flag without a value maps to ""
+    repeated: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # flags that repeat, to all their values
 
     def __getitem__(self, name: str) -> str:
         """A value that the grammar needs."""
@@ -110,6 +112,11 @@ TABLE: tuple[Command, ...] = (
     Command("label declare LABEL...", "Let workflows ask for a label that no runner carried yet."),
     Command("label list [--json]", "The labels that workflows may ask for."),
     Command("run list [REPO] [--json]", "The last runs, newest first."),
+    Command(
+        "run start REPO WORKFLOW [--ref REF] [--input NAME=VALUE]...",
+        "Start a workflow that has `on: manual`, at a branch or tag.",
+    ),
+    Command("rerun RUN [--failed]", "Run app/12 again as a new run; --failed: what failed, and what needs it."),
     Command("queue [--json]", "What waits, and what runs where."),
     Command(
         "queue replay [--add-runner LABELS] [--from TIME] [--to TIME] [--json]",
@@ -132,14 +139,14 @@ def parse(words: Sequence[str]) -> Call:
         words = ["help", *[word for word in words if word != "--help"][:1]]
     command = _named(words)
     given = words[len(command.words) :]
-    values, flags = _sorted_out(command, given)
+    values, flags, repeated = _sorted_out(command, given)
     grammar = command.grammar
     names = grammar.needed + grammar.optional
     if len(values) < len(grammar.needed):
         raise _misused(command, f"{grammar.needed[len(values)]} is missing")
     if len(values) > len(names) and grammar.repeated is None:
         raise _misused(command, f"'{visible(values[len(names)], 80)}' is one value too many")
-    return Call(command, dict(zip(names, values, strict=False)), tuple(values[len(names) :]), flags)
+    return Call(command, dict(zip(names, values, strict=False)), tuple(values[len(names) :]), flags, repeated)
 
 
 def split(line: str) -> list[str]:
@@ -176,9 +183,10 @@ def _named(words: Sequence[str]) -> Command:
     raise Invalid(f"'{spoken}' is no command; {remedy}", code="unknown_command")
 
 
-def _sorted_out(command: Command, given: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+def _sorted_out(command: Command, given: Sequence[str]) -> tuple[list[str], dict[str, str], dict[str, tuple[str, ...]]]:
     values: list[str] = []
     flags: dict[str, str] = {}
+    repeated: dict[str, tuple[str, ...]] = {}
     waiting = iter(given)
     for word in waiting:
         if not word.startswith("-") or word == "-":
@@ -194,8 +202,11 @@ def _sorted_out(command: Command, given: Sequence[str]) -> tuple[list[str], dict
             value = next(waiting, "")
         if takes is not None and not value:
             raise _misused(command, f"{flag} needs a {takes}")
-        flags[flag] = value
-    return values, flags
+        if flag in command.grammar.many:
+            repeated[flag] = (*repeated.get(flag, ()), value)
+        else:
+            flags[flag] = value
+    return values, flags, repeated
 
 
 def _misused(command: Command, sentence: str) -> Invalid:
@@ -207,11 +218,13 @@ def _grammar(usage: str) -> Grammar:
     needed: list[str] = []
     optional: list[str] = []
     flags: dict[str, str | None] = {}
+    many: set[str] = set()
     repeated: str | None = None
     for match in _TOKEN.finditer(usage):
-        flag, flag_value, maybe, _, value, dots, word = match.groups()
+        flag, flag_value, flag_dots, maybe, _, value, dots, word = match.groups()
         if flag:
             flags[flag] = flag_value
+            many |= {flag} if flag_dots else set()
         elif maybe:
             optional.append(maybe)
         elif value:
@@ -219,4 +232,4 @@ def _grammar(usage: str) -> Grammar:
             repeated = value if dots else None
         elif word:
             words.append(word)
-    return Grammar(tuple(words), tuple(needed), tuple(optional), repeated, flags)
+    return Grammar(tuple(words), tuple(needed), tuple(optional), repeated, flags, frozenset(many))

@@ -18,13 +18,13 @@ from vole.web.api import fleet as fleet_api
 from vole.web.api import runs as runs_api
 from vole.web.api import site as site_api
 from vole.web.api.door import BASE
-from vole.web.pages import code, commit, fleet, history, home, jobs, runs, site, timeline
+from vole.web.pages import code, commit, fleet, history, home, jobs, runs, site, start, timeline
 from vole.web.pages.visit import Visit
 
 Answer = Callable[[Visit], Awaitable[Response]]
 # `anyone`: nothing of a repository, or only what the page itself has sifted. `read`: the repository `repo` of the path.
-# `public`: as `read`, without a person: git over HTTP has no credentials.
-Needs = Literal["anyone", "read", "public"]
+# `write`: the same, of who may push to it. `public`: as `read`, without a person: git over HTTP has no credentials.
+Needs = Literal["anyone", "read", "write", "public"]
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,14 @@ ROUTES: tuple[Route, ...] = (
     Route("/{repo}/raw/{place:path}", "read", code.raw, text=True),
     Route("/{repo}/commits/{place:path}", "read", history.commits, twin=_REPOSITORY + "/commits/{place:path}"),
     Route("/{repo}/commit/{commit}", "read", commit.commit, twin=_REPOSITORY + "/commit/{commit}"),
+    Route("/{repo}/start", "write", start.form),
+    Route("/{repo}/start", "write", start.start, "POST", "proven"),
     Route("/{repo}/runs", "read", runs.runs, twin=_REPOSITORY + "/runs"),
     Route("/{repo}/runs/{run}", "read", runs.run, twin=_REPOSITORY + "/runs/{run}"),
+    Route("/{repo}/runs/{run}/cancel", "write", start.cancel, "POST", "proven"),
+    Route("/{repo}/runs/{run}/rerun", "write", start.rerun, "POST", "proven"),
     Route("/{repo}/runs/{run}/{job}", "read", jobs.job, twin=_REPOSITORY + "/runs/{run}/{job}"),
+    Route("/{repo}/runs/{run}/{job}/cancel", "write", start.cancel, "POST", "proven"),
     Route("/{repo}/runs/{run}/{job}/artifacts/{place:path}", "read", jobs.artifact, text=True),
     Route("/{repo}/events/{run}", "read", timeline.events, twin=_REPOSITORY + "/events/{run}"),
     # The API: a twin for each page, and what has none.

@@ -14,6 +14,7 @@ from vole.base.errors import NotFound
 from vole.base.offload import Offload
 from vole.git.objects import Held
 from vole.http import HttpServer, Receive, Scope, Send
+from vole.people.model import Level
 from vole.web import live, login
 from vole.web.api.door import Endpoint, enter
 from vole.web.api.problems import missing, problem, within_api
@@ -107,7 +108,8 @@ async def _answer(house: House, route: Route, request: Request) -> Response:
         login.prove_same_origin(request, house.parts.url)
     session = None if route.needs == "public" else login.session_of(request, house.parts.url)
     name = None if route.needs == "anyone" else request.path_params["repo"]
-    person, repo = house.parts.db.glance(admit, session, name, "read")
+    level: Level = "write" if route.needs == "write" else "read"
+    person, repo = house.parts.db.glance(admit, session, name, level)
     return await route.answer(Visit(request, house, request.state.client, session, person, repo))
 
 

@@ -24,7 +24,7 @@ from vole.wire.plan import JobPlan
 from vole.workflows import expand, reading, schema
 from vole.workflows.forms import Found, Walk
 from vole.workflows.model import FOLDER, MODE_LINK, MODE_SUBMODULE, Checked, Problem, Workflow, WorkflowFile
-from vole.workflows.reading import NOWHERE, Mapping, Node, Report, Text, at, entries, items, texts
+from vole.workflows.reading import NOWHERE, Mapping, Node, Report, Text, at, entries, items, texts, words
 
 _BATCH_BYTES = 128 * limits.KIB  # parsed in one call of a child, well within its two seconds
 
@@ -127,6 +127,7 @@ def _workflow(file: WorkflowFile, root: Mapping, report: Report, known_labels: f
     walk = Walk(report)
     schema.WORKFLOW.check(root, (), walk)
     _filters(root, report)
+    _inputs(root, report)
     _needs(root, report)
     for _, job in entries(root.get("jobs")):
         _ids(job, report)
@@ -176,6 +177,33 @@ def _filters(root: Mapping, report: Report) -> None:
                 f"{key.value}: {patterns[0].value[:60]!r} comes first and takes away from nothing; begin with '**'"
             )
             report.add(patterns[0].place, "W026", sentence)
+
+
+def _inputs(root: Mapping, report: Report) -> None:
+    """What is declared of inputs fits together; and the event is written in one way."""
+    on = root.get("on")
+    if both := expand.twice_manual(on):
+        report.add(both.place, "W022", "on: manual and workflow_dispatch are the same event; write manual once")
+    for key, node in entries(at(expand.manual_node(on), "inputs")):
+        if reason := _input_problem(node):
+            report.add((at(node, "default") or key).place, "W038", f"input {key.value[:60]!r}: {reason}")
+
+
+def _input_problem(node: Node) -> str | None:
+    kind = words(at(node, "type")) or "string"
+    options = [text.value for text in texts(at(node, "options"))]
+    default = words(at(node, "default"))
+    if kind == "choice" and not options:
+        return "a choice needs 'options'"
+    if kind != "choice" and at(node, "options") is not None:
+        return "'options' belong to 'type: choice'"
+    if len(set(options)) < len(options):
+        return "an option stands there twice; write it once"
+    if default is None or kind not in ("boolean", "choice"):
+        return None
+    if kind == "boolean":
+        return None if default in ("true", "false") else f"its default {default[:60]!r} is neither true nor false"
+    return None if default in options else f"its default {default[:60]!r} is none of {', '.join(options)[:200]}"
 
 
 def _needs(root: Mapping, report: Report) -> None:
@@ -256,7 +284,9 @@ def _unknown(context: str, names: list[str | None], found: Found, root: Mapping)
             return f"vole.{name} is known only when the group is fixed already; vole.sha tells one push from another"
         return None if name in fixed else _no(context, name, fixed)
     if context == "inputs":
-        return f"inputs.{name[:60]}: this workflow declares no inputs"
+        declared = [key.value for key, _ in entries(at(expand.manual_node(root.get("on")), "inputs"))]
+        nothing = f"inputs.{name[:60]}: this workflow declares no inputs; they stand in on.manual.inputs"
+        return None if name in declared else _no(context, name, declared) if declared else nothing
     if len(found.path) < 2 or found.path[0] != "jobs":
         return None
     job = at(root, "jobs", str(found.path[1]))

@@ -110,7 +110,7 @@ CODES = (
     ),
     Code(
         "W020",
-        "too many: jobs (256), steps (200), labels (16), combinations (64), patterns (64)",
+        "too many: jobs (256), steps (200), labels (16), combinations (64), patterns (64), inputs or times (10)",
         _in_job(f"runs-on: [{', '.join(f'l{at}' for at in range(17))}]"),
         _in_job("runs-on: [l0, l1]"),
     ),
@@ -190,6 +190,18 @@ CODES = (
         "not a concurrency group's name",
         _in_job('concurrency: "one\\ntwo"'),
         _in_job("concurrency: deploy-${{ vole.ref_name }}"),
+    ),
+    Code(
+        "W037",
+        "not a time of a schedule",
+        _top("on: {schedule: [{cron: '0 25 * * *'}]}"),
+        _top("on: {schedule: [{cron: '0 3 * * mon-fri'}]}"),
+    ),
+    Code(
+        "W038",
+        "an input whose type, options and default do not fit together",
+        _top("on: {manual: {inputs: {to: {type: choice, options: [test, live], default: prod}}}}"),
+        _top("on: {manual: {inputs: {to: {type: choice, options: [test, live], default: test}}}}"),
     ),
 )
 

@@ -29,7 +29,7 @@ from vole.wire.plan import (
 )
 from vole.workflows import schema
 from vole.workflows.forms import Rule, number
-from vole.workflows.model import Decision, PushFilter, Workflow, WorkflowFile
+from vole.workflows.model import Decision, Input, PushFilter, Workflow, WorkflowFile
 from vole.workflows.reading import Mapping, Node, Report, Text, at, entries, items, texts, words
 
 # What stands in a template until `plan` stamps it.
@@ -39,6 +39,7 @@ NO_EVENT = EventFacts("push", "refs/heads/template", "template", "branch", None,
 _NOT_RUN = JobContext(run_id="", run_number=0, run_attempt=0, server_url="")  # a plan is made before its run
 
 Combination = dict[str, Scalar]
+_MANUAL = ("manual", "workflow_dispatch")
 
 
 def plan(  # what a run is bound to, each by itself
@@ -47,9 +48,13 @@ def plan(  # what a run is bound to, each by itself
     """The run of `workflow` for one ref update: every job bound to repository, commit and event.
 
     `event.variables` (`-o ci.variable`) join each job's env and win over the file's, as plain text. `protected`: the
-    ref is a tag or the default branch. Raises Exhausted when a job's document is over PLAN_BYTES_MAX, Invalid for a
-    concurrency group that comes out as no name.
+    ref is a tag or the default branch. What inputs a person did not say, and all of them where nobody was asked, are
+    their defaults. Raises Exhausted when a job's document is over PLAN_BYTES_MAX, Invalid for a concurrency group that
+    comes out as no name.
     """
+    if workflow.manual:
+        defaults = {declared.name: declared.value(declared.default) for declared in workflow.manual}
+        event = replace(event, inputs=defaults | event.inputs)
     variables = {name: expressions.literal(value) for name, value in event.variables.items()}
     bound = [
         replace(job, repository=repository, commit=commit, event=event, env={**job.env, **variables})
@@ -92,7 +97,17 @@ def workflow(file: WorkflowFile, root: Mapping, report: Report, known_labels: fr
             most = f"at most {limits.WORKFLOW_JOBS_MAX} (WORKFLOW_JOBS_MAX)"
             report.add(key.place, "W020", f"{len(jobs)} jobs with this one's combinations; {most}")
             break
-    return Workflow(file.path, file.blob, name, _push(root.get("on")), tuple(jobs), _concurrency(root))
+    on = root.get("on")
+    return Workflow(
+        file.path,
+        file.blob,
+        name,
+        _push(on),
+        tuple(jobs),
+        _concurrency(root),
+        manual=_manual(on),
+        schedule=_schedule(on),
+    )
 
 
 # ---- Triggers
@@ -118,6 +133,40 @@ def _push(node: Node | None) -> PushFilter | None:
         paths=patterns("paths"),
         paths_ignore=patterns("paths-ignore"),
     )
+
+
+def manual_node(on: Node | None) -> Node | None:
+    """What the file says of starting by hand, under either name; None where it is a bare word or nothing."""
+    return at(on, "manual") or at(on, "workflow_dispatch")
+
+
+def twice_manual(on: Node | None) -> Node | None:
+    """The second of two spellings of the same event."""
+    named = [text for text in (*texts(on), *(key for key, _ in entries(on))) if text.value in _MANUAL]
+    return named[1] if len(named) > 1 else None
+
+
+def _manual(on: Node | None) -> tuple[Input, ...] | None:
+    if manual_node(on) is None and not any(text.value in _MANUAL for text in texts(on)):
+        return None
+    return tuple(_input(key.value, node) for key, node in entries(at(manual_node(on), "inputs")))
+
+
+def _input(name: str, node: Node) -> Input:
+    kind = words(at(node, "type"))
+    return Input(
+        name=name,
+        type="boolean" if kind == "boolean" else "choice" if kind == "choice" else "string",
+        description=words(at(node, "description")) or "",
+        required=words(at(node, "required")) == "true",
+        default=words(at(node, "default")) or ("false" if kind == "boolean" else ""),
+        options=tuple(text.value for text in texts(at(node, "options"))),
+    )
+
+
+def _schedule(on: Node | None) -> tuple[str, ...]:
+    lines = [words(at(entry, "cron")) for entry in items(at(on, "schedule"))]
+    return tuple(dict.fromkeys(line for line in lines if line))
 
 
 # ---- The matrix

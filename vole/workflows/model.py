@@ -12,7 +12,7 @@ from typing import Literal
 from vole.base import limits
 from vole.base.escape import visible
 from vole.base.ids import CommitId
-from vole.wire.plan import Concurrency, JobPlan
+from vole.wire.plan import Concurrency, JobPlan, Scalar
 
 FOLDER = ".vole/workflows"
 MODE_FILE = 0o100644
@@ -60,8 +60,24 @@ class PushFilter:
 
 
 @dataclass(frozen=True)
+class Input:
+    """What a person may say when they start the workflow. `default` is what it is when they do not."""
+
+    name: str
+    type: Literal["string", "boolean", "choice"] = "string"
+    description: str = ""
+    required: bool = False
+    default: str = ""  # as written; of a boolean `true` or `false`
+    options: tuple[str, ...] = ()  # of a choice
+
+    def value(self, text: str) -> Scalar:
+        """`text` as expressions and the event see it."""
+        return text == "true" if self.type == "boolean" else text
+
+
+@dataclass(frozen=True)
 class Workflow:
-    """One file that holds. `push` is None when pushes do not start it."""
+    """One file that holds. `push` is None when pushes do not start it, `manual` when people do not."""
 
     path: str
     blob: CommitId
@@ -69,6 +85,8 @@ class Workflow:
     push: PushFilter | None
     jobs: tuple[JobPlan, ...]
     concurrency: Concurrency | None = None  # of its runs
+    manual: tuple[Input, ...] | None = None
+    schedule: tuple[str, ...] = ()  # cron lines, UTC
 
     @property
     def has_groups(self) -> bool:

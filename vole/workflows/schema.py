@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 
 from vole.base import globs, limits
+from vole.base.cron import Cron
 from vole.base.errors import VoleError
 from vole.base.labels import Label
 from vole.workflows.forms import Choice, Flag, Form, Items, Json, Number, Record, Refused, Table, Ways, Words
@@ -41,6 +42,17 @@ def label_problem(text: str) -> str | None:
 def glob_problem(text: str) -> str | None:
     """The rule of patterns (base.globs)."""
     return _refusal(globs.check, text)
+
+
+def cron_problem(text: str) -> str | None:
+    """The rule of times (base.cron)."""
+    return _refusal(Cron.parse, text)
+
+
+def input_value_problem(text: str) -> str | None:
+    """The rule of what an input may hold: bounded text."""
+    fits = "\0" not in text and len(text) <= limits.INPUT_CHARS_MAX
+    return None if fits else f"at most {limits.INPUT_CHARS_MAX} characters (INPUT_CHARS_MAX), no NUL"
 
 
 def artifact_name_problem(text: str) -> str | None:
@@ -150,28 +162,71 @@ PUSH = Record(
     doc="Which pushes start the workflow; nothing: all of them.",
 )
 
-_EVENTS_LATER = {
-    "schedule": f"schedules are {_LATER}",
-    "manual": f"starting by hand is {_LATER}",
-    "workflow_dispatch": f"starting by hand ('manual') is {_LATER}",
-}
-_NO_EVENT = "vole has no such event; there is: push"
+INPUT = Record(
+    "an input",
+    {
+        "description": Words(rule=name_problem, doc="What the form shows."),
+        "required": Flag("Whether it must be said. Default: false."),
+        "default": Words(may_be_empty=True, rule=input_value_problem, doc="What it is when it is not said."),
+        "type": Choice(
+            ("string", "boolean", "choice"),
+            {
+                "number": "inputs are text; use string and compare it as a number, or a choice",
+                "environment": "there are no environments; use a choice",
+            },
+            "string (the default), boolean or choice.",
+        ),
+        "options": Items(
+            Words(rule=input_value_problem), most=limits.INPUT_OPTIONS_MAX, bound="INPUT_OPTIONS_MAX", what="options"
+        ),
+    },
+    {"deprecationMessage": "say it in the description"},
+    may_be_absent=True,
+)
+MANUAL = Record(
+    "on.manual",
+    {
+        "inputs": Table(
+            id_problem, "W017", INPUT, most=limits.INPUTS_MAX, bound="INPUTS_MAX", what="inputs", doc="To ask for."
+        )
+    },
+    may_be_absent=True,
+    doc="Started by hand: by command, or on the page of the repository.",
+)
+TIME = Record(
+    "a schedule",
+    {"cron": Words(rule=cron_problem, code="W037", doc="minute hour date month day-of-week, UTC.")},
+    {"timezone": "times are UTC; write the hour in UTC"},
+    required=("cron",),
+)
+SCHEDULE = Items(
+    TIME,
+    most=limits.SCHEDULE_TIMES_MAX,
+    bound="SCHEDULE_TIMES_MAX",
+    what="times",
+    doc="When it starts by itself, on the default branch.",
+)
+
+_NO_EVENT = "vole has no such event; there are: push, manual, schedule"
 _EVENTS_OF_GITHUB = """
 branch_protection_rule check_run check_suite create delete deployment deployment_status discussion discussion_comment
 fork gollum image_version issue_comment issues label merge_group milestone page_build project project_card
 project_column public pull_request pull_request_comment pull_request_review pull_request_review_comment
 pull_request_target registry_package release repository_dispatch status watch workflow_call workflow_run
 """.split()  # noqa: SIM905
-REFUSED_EVENTS = {**dict.fromkeys(_EVENTS_OF_GITHUB, _NO_EVENT), **_EVENTS_LATER}
+REFUSED_EVENTS = dict.fromkeys(_EVENTS_OF_GITHUB, _NO_EVENT)
 REFUSED_EVENTS["pull_request"] = "there are no pull requests; a push to any branch starts the workflow: on: push"
 REFUSED_EVENTS["workflow_call"] = "workflows do not call each other; put shared steps in a script of the repository"
 
-_EVENT = Choice(("push",), REFUSED_EVENTS)
+_NO_TIMES = {"schedule": "it needs its times: on: {schedule: [{cron: '0 3 * * *'}]}"}
+_EVENT = Choice(("push", "manual", "workflow_dispatch"), REFUSED_EVENTS | _NO_TIMES)
 ON = Ways(
     "an event, a list of events, or a map of them",
     text=_EVENT,
     items=Items(_EVENT),
-    table=Record("on", {"push": PUSH}, REFUSED_EVENTS),
+    table=Record(
+        "on", {"push": PUSH, "manual": MANUAL, "workflow_dispatch": MANUAL, "schedule": SCHEDULE}, REFUSED_EVENTS
+    ),
     doc="What starts the workflow. Default: a push to any branch or tag.",
 )
 

@@ -1,16 +1,17 @@
-"""Which push starts what: filters, the words that skip CI, push options. Pure; the caller knows what changed."""
+"""What starts what: filters, the words that skip CI, push options, inputs. Pure; the caller knows what changed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from vole.base import globs, limits
+from vole.base.errors import Invalid
 from vole.base.escape import visible
 from vole.base.labels import nearest
-from vole.wire.plan import EventFacts
-from vole.workflows.model import ChangedPaths, Decision, PushFilter, Workflow
+from vole.wire.plan import EventFacts, Scalar
+from vole.workflows.model import ChangedPaths, Decision, Input, PushFilter, Workflow
 
 _SKIP_WORDS = ("[skip ci]", "[ci skip]", "[no ci]", "[skip actions]", "[actions skip]")
 _SKIP_TRAILER = re.compile(r"skip-checks:[ \t]*true[ \t]*")
@@ -56,6 +57,42 @@ class PushOptions:
     wait: bool = False
     variables: dict[str, str] = field(default_factory=dict)
     notices: tuple[str, ...] = ()  # one for each option that has no meaning here
+
+
+def given_inputs(declared: Iterable[Input], given: Mapping[str, str]) -> dict[str, Scalar]:
+    """What a person said, by the types of the workflow. Raises Invalid with every problem, each naming its input."""
+    known = {one.name: one for one in declared}
+    problems = [_no_input(name, known) for name in given if name not in known]
+    values: dict[str, Scalar] = {}
+    for one in known.values():
+        text = given.get(one.name, one.default)
+        if problem := _input_problem(one, text):
+            problems.append(visible(f"input {one.name}: {problem}", limits.PROBLEM_CHARS_MAX))
+        values[one.name] = one.value(text)
+    if problems:
+        raise Invalid("nothing was started: the inputs above have problems", problems=tuple(problems))
+    return values
+
+
+def _no_input(name: str, known: Iterable[str]) -> str:
+    close = nearest(name, known)
+    there = f"there are: {', '.join(known)}" if known else "this workflow has no inputs"
+    return visible(f"input {name[:60]}: there is none; " + (f"did you mean '{close}'?" if close else there))
+
+
+def _input_problem(one: Input, text: str) -> str | None:
+    if one.required and not text:
+        return "it is required, and nothing was said"
+    if len(text) > limits.INPUT_CHARS_MAX:
+        return f"{len(text)} characters; at most {limits.INPUT_CHARS_MAX} (INPUT_CHARS_MAX)"
+    if "\0" in text:
+        return "a value holds no NUL"
+    if one.type == "boolean" and text not in ("true", "false"):
+        return f"{text[:60]!r} is neither true nor false"
+    if one.type == "choice" and text and text not in one.options:
+        close = nearest(text, one.options)
+        return f"{text[:60]!r} is none of {', '.join(one.options)}" + (f"; did you mean '{close}'?" if close else "")
+    return None
 
 
 def push_options(texts: Iterable[str]) -> PushOptions:

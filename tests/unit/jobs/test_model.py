@@ -9,6 +9,7 @@ B, Q, L, R, C, F = State.BLOCKED, State.QUEUED, State.LEASED, State.RUNNING, Sta
 # The table of states, row by row: from, event, to.
 TABLE = [
     (None, Happening.ENQUEUED, {B, Q}),
+    (None, Happening.CARRIED, {F}),
     (B, Happening.READIED, {Q}),
     (B, Happening.SKIPPED, {F}),
     (B, Happening.MISJUDGED, {F}),

@@ -22,7 +22,8 @@ def test_a_command_said_as_its_usage_says_is_that_command(command: commands.Comm
 
     assert call.command is command
     assert set(call.values) == {*grammar.needed, *grammar.optional}
-    assert call.flags == {flag: value or "" for flag, value in grammar.flags.items()}
+    assert call.flags == {flag: value or "" for flag, value in grammar.flags.items() if flag not in grammar.many}
+    assert call.repeated == {flag: (grammar.flags[flag],) for flag in grammar.many}
 
 
 @pytest.mark.parametrize(
@@ -93,3 +94,12 @@ def test_help_lists_every_command() -> None:
     text = "\n".join(commands.listing(None))
 
     assert all(command.usage in text and command.summary in text for command in commands.TABLE)
+
+
+def test_a_repeated_flag_keeps_every_value_also_with_an_equals_sign_in_it() -> None:
+    line = "run start app deploy --input to=live --ref v1 --input 'note=a = b' --input=x=y"
+
+    call = commands.parse(commands.split(line))
+
+    assert (call["REPO"], call["WORKFLOW"], call.get("--ref")) == ("app", "deploy", "v1")
+    assert call.repeated == {"--input": ("to=live", "note=a = b", "x=y")}

@@ -30,6 +30,8 @@ from vole.evidence.logs import LogStore
 from vole.flows.administration import Administration
 from vole.flows.administration import Parts as AdministrationParts
 from vole.flows.leasing import Leasing, LeasingParts
+from vole.flows.push.verdicts import Verdicts
+from vole.flows.starting import Starting, StartingParts
 from vole.git.objects import Held
 from vole.git.storage import Storage
 from vole.jobs import ledger as jobs
@@ -62,7 +64,7 @@ class InProcess:
         if self.full:
             raise Exhausted("the highlighter took more than 2 CPU seconds (OFFLOAD_CPU_S)")
         module, _, name = function.partition(":")
-        return getattr(importlib.import_module(module), name)(argument)
+        return json.loads(json.dumps(getattr(importlib.import_module(module), name)(argument)))  # as a pipe carries it
 
 
 class Following:
@@ -134,8 +136,10 @@ class Site:
     async def get(self, path: str, session: str | None = None, **headers: str) -> httpx.Response:
         return await self.client.get(path, headers=self._headers(session, headers))
 
-    async def post(self, path: str, session: str | None = None, **headers: str) -> httpx.Response:
-        return await self.client.post(path, headers=self._headers(session, headers))
+    async def post(
+        self, path: str, session: str | None = None, *, fields: dict[str, str] | None = None, **headers: str
+    ) -> httpx.Response:
+        return await self.client.post(path, headers=self._headers(session, headers), data=fields)
 
     def _headers(self, session: str | None, headers: dict[str, str]) -> dict[str, str]:
         given = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -243,12 +247,13 @@ async def a_site(folder: Path, *, url: str = URL, proxies: tuple[str, ...] = ())
     administration = Administration(
         AdministrationParts(db, bells, entropy, storage, index, logs, leasing.repository_removed)
     )
+    starting = Starting(StartingParts(db, bells, clock, storage, index, Verdicts(offload), leasing.ended))  # type: ignore[arg-type]
     with socket.create_server(("127.0.0.1", 0)) as bound:
         parts = WebParts(
             bound=bound, certificate=None, url=url, ssh_url="ssh://git@forge.test:2222", host_key="SHA256:abc",
             trusted_proxies=proxies, templates=ROOT / "templates", version="0", db=db, bells=bells, clock=clock,
-            entropy=entropy, storage=storage, administration=administration, leasing=leasing, roster=roster, logs=logs,
-            artifacts=artifacts, sweeps=lambda: [Sweep("leases", leasing.look, 1.0)],
+            entropy=entropy, storage=storage, administration=administration, leasing=leasing, starting=starting,
+            roster=roster, logs=logs, artifacts=artifacts, sweeps=lambda: [Sweep("leases", leasing.look, 1.0)],
         )  # fmt: skip
         house = House(
             parts, Renderer(parts.templates), offload, Workshop(), GitPlaces(), Streams(), Kept(db, clock), Held(),

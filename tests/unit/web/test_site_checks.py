@@ -19,7 +19,7 @@ from vole.web.routes import LATER, ROUTES
 PATHS = [
     "", "/refs", "/tree/main", "/file/main/f", "/raw/main/f", "/commits/main", "/commit/" + "1" * 40, "/runs",
     "/runs/1", "/runs/1/test", "/runs/1/test?raw=1", "/runs/1/test?live=1", "/runs/1?live=x",
-    "/runs/1/test/artifacts/1/" + "a" * 64 + "/f",
+    "/runs/1/test/artifacts/1/" + "a" * 64 + "/f", "/start", "/start?ref=main",
 ]  # fmt: skip
 
 
@@ -39,7 +39,9 @@ def test_the_site_has_the_routes_of_the_table_and_no_other(tmp_path):
     served = {(route.path, *sorted(route.methods - {"HEAD"})) for route in aio.run(story())}
 
     assert served == {(route.path, route.method) for route in ROUTES}
-    assert all(route.needs in ("read", "public") for route in ROUTES if "{repo}" in route.path)
+    assert all(route.needs in ("read", "write", "public") for route in ROUTES if "{repo}" in route.path)
+    deeds = {route.path for route in ROUTES if route.method == "POST" and "/git/" not in route.path}
+    assert deeds - {"/login/{token}", "/logout"} == {route.path for route in ROUTES if route.needs == "write"}
 
 
 @pytest.mark.proves("SR-46")

@@ -17,6 +17,9 @@ GITHUB = {
     "strategy": "matrix fail-fast max-parallel job-total job-index",
     "step": "id if name uses run working-directory shell with env continue-on-error timeout-minutes",
     "push": "branches branches-ignore tags tags-ignore paths paths-ignore types",
+    "workflow_dispatch": "inputs",
+    "input": "description required default type options deprecationMessage",
+    "schedule": "cron timezone",
 }
 RECORDS = {
     "workflow": schema.WORKFLOW,
@@ -24,6 +27,9 @@ RECORDS = {
     "strategy": schema.STRATEGY,
     "step": schema.STEP,
     "push": schema.PUSH,
+    "workflow_dispatch": schema.MANUAL,
+    "input": schema.INPUT,
+    "schedule": schema.TIME,
 }
 EVENTS = (
     "branch_protection_rule check_run check_suite create delete deployment deployment_status discussion "
@@ -32,10 +38,6 @@ EVENTS = (
     "registry_package release repository_dispatch schedule status watch workflow_call workflow_dispatch workflow_run"
 )
 FOR_NOW = [
-    ("top", "on: schedule"),
-    ("top", "on: {schedule: [{cron: '0 0 * * *'}]}"),
-    ("top", "on: manual"),
-    ("top", "on: workflow_dispatch"),
     ("job", "resume: steps"),
     ("job", "trust: owned"),
     ("job", "reports: {junit: [a.xml]}"),
@@ -54,10 +56,10 @@ def test_every_github_key_is_supported_or_refused_and_not_both(where: str, keys:
 
 
 @pytest.mark.parametrize("event", EVENTS.split())
-def test_every_github_event_but_push_is_refused_by_name(event: str) -> None:
+def test_every_github_event_but_push_and_by_hand_is_refused_by_name(event: str) -> None:
     answer = told(with_("top", f"on: {event}"))
 
-    if event == "push":
+    if event in ("push", "workflow_dispatch"):
         assert answer == []
     else:
         assert len(answer) == 1

@@ -44,6 +44,7 @@ class Meant:
     push: PushId
     updates: tuple[RefUpdate, ...]
     runs: tuple[PinnedRun, ...]
+    scheduled: bool = True  # a tip has times at which a workflow starts by itself, or it is not known
 
     @classmethod
     def of(cls, intent: OpenIntent) -> Meant:
@@ -104,6 +105,7 @@ class Planned:
     plans: list[RunPlan] = field(default_factory=list)
     documents: list[RunDocument] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    scheduled: bool = False
 
 
 def glance(
@@ -143,6 +145,7 @@ def plan(push: OpenGit, sight: Sight, verdicts: Mapping[CommitId, Checked]) -> P
     planned, size = Planned(), 0
     for candidate in sight.candidates:
         for workflow in verdicts.get(candidate.tip.commit, Checked()).workflows:
+            planned.scheduled = planned.scheduled or bool(workflow.schedule)
             run, notice = _decided(sight.quarantine, push, candidate, workflow)
             planned.lines += [notice] if notice else []
             if run is None:

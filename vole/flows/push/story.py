@@ -60,7 +60,7 @@ class Pushes:
 
     def __init__(self, parts: PushParts) -> None:
         self._parts = parts
-        self._verdicts = Verdicts(parts.offload)
+        self.verdicts = Verdicts(parts.offload)
         self._locks: dict[RepoId, asyncio.Lock] = {}
 
     async def open(self, person: Person, name: str, level: Level) -> OpenGit:
@@ -134,9 +134,9 @@ class Pushes:
 
     async def _planned(self, push: OpenGit, question: Question) -> Planned:
         run = self._parts.storage.run
-        sight, verdicts, planned = await run(planning.glance, push, question, self._verdicts.recalled)
+        sight, verdicts, planned = await run(planning.glance, push, question, self.verdicts.recalled)
         if planned is None:
-            verdicts = {tip.commit: await self._verdicts.of(tip, push.known_labels) for tip in sight.tips}
+            verdicts = {tip.commit: await self.verdicts.of(tip, push.known_labels) for tip in sight.tips}
             if problems := next((verdict.lines for verdict in verdicts.values() if verdict.problems), None):
                 raise Invalid("nothing was pushed: the workflows above have problems", problems=problems)
             planned = await run(planning.plan, push, sight, verdicts)
@@ -156,7 +156,7 @@ class Pushes:
             lock.release()
             raise
         pinned = tuple(PinnedRun(ordinal, plan) for ordinal, plan in enumerate(planned.plans))
-        push.locked, push.meant = lock, Meant(written, updates, pinned)
+        push.locked, push.meant = lock, Meant(written, updates, pinned, planned.scheduled)
 
     async def _lock(self, repo: RepoId) -> asyncio.Lock:
         lock = self._locks.setdefault(repo, asyncio.Lock())
@@ -174,6 +174,8 @@ class Pushes:
         for started in runs:
             self._parts.ended(started.run.touched)
         self._parts.bells.ring("jobs", "queue", *(f"run:{started.run.id}" for started in runs))
+        if meant.scheduled:
+            self._parts.bells.ring("schedules")
         return runs, default
 
     async def _prospects(self, started: StartedRun) -> list[str]:
@@ -196,6 +198,8 @@ def confirm_push(
     """The change after git moved refs: the push is settled and its runs are queued, both or neither."""
     if not repos.confirm(tx, meant.push, moved):
         return ()
+    if moved:
+        repos.mark_schedules(tx, repo, declared=meant.scheduled)
     return tuple(
         StartedRun(_enqueue(tx, index, RunSource(repo, meant.push, pinned.ordinal), pinned.plan), pinned.plan)
         for pinned in meant.started(moved)

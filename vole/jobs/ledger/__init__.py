@@ -15,6 +15,7 @@ from vole.jobs.ledger.leases import (
     renew_many,
     start,
 )
+from vole.jobs.ledger.rerun import rerun_run
 from vole.jobs.ledger.sweeps import Swept, rebuild_index, restart, sweep
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "lease_many",
     "rebuild_index",
     "renew_many",
+    "rerun_run",
     "restart",
     "start",
     "sweep",

@@ -30,18 +30,16 @@ def enqueue_run(
     run, number = _insert_run(tx, source, plan)
     group = None if plan.skipped else plan.concurrency
     jobs = tuple(
-        _insert_job(
-            tx, index, run, source.repo, (ordinal, job, labels.get(job.key, ()), group is not None or _waits(job))
-        )
+        _insert_job(tx, index, run, source, (ordinal, job, labels.get(job.key, ()), group is not None or _waits(job)))
         for ordinal, job in enumerate(() if plan.skipped else plan.jobs)
     )
     touched, moved = Touched(), set[RunId]()
     if group is not None:
         touched, moved = groups.enter(tx, index, groups.Member(source.repo, run), group)
-    if group is not None or any(map(_waits, plan.jobs)):
-        touched |= settle(tx, index, run) | settle_others(
-            tx, index, moved
-        )  # what waits for nothing is queued already, and so is the run
+    carried = source.rerun is not None and source.rerun.carried
+    if group is not None or carried or any(map(_waits, plan.jobs)):
+        # what waits for nothing is queued already, and so is the run
+        touched |= settle(tx, index, run) | settle_others(tx, index, moved)
     return QueuedRun(run, number, jobs, plan.skipped, touched)
 
 
@@ -60,9 +58,13 @@ def concurrency_of(tx: Tx, run: RunId) -> Concurrency | None:
 
 def _known(tx: Tx, source: RunSource) -> QueuedRun | None:
     row = tx.one(
-        "SELECT id, number, reason FROM runs WHERE push_id = :push AND push_ordinal = :ordinal AND attempt = 1",
+        """
+        SELECT id, number, reason
+        FROM runs
+        WHERE push_id = :push AND push_ordinal = :ordinal AND attempt = :attempt""",
         push=source.push,
         ordinal=source.ordinal,
+        attempt=1 if source.rerun is None else source.rerun.attempt,
     )
     if row is None:
         return None
@@ -87,13 +89,14 @@ def _next_number(tx: Tx, repo: RepoId) -> RunNumber:
 
 def _insert_run(tx: Tx, source: RunSource, plan: RunPlan) -> tuple[RunId, RunNumber]:
     run, number = RunId(tx.ident()), _next_number(tx, source.repo)
-    skipped = plan.skipped is not None
+    skipped, again = plan.skipped is not None, source.rerun
     tx.run(
         """
         INSERT INTO runs (id, repo_id, number, push_id, push_ordinal, ref, commit_id, workflow, workflow_path,
-          workflow_blob, event, actor, concurrency, state, conclusion, reason, created_at, finished_at)
+          workflow_blob, event, actor, concurrency, attempt, rerun_of, state, conclusion, reason, created_at,
+          finished_at)
         VALUES (:id, :repo, :number, :push, :ordinal, :ref, :commit, :workflow, :path,
-          :blob, :event, :actor, :concurrency, :state, :conclusion, :reason, :now, :finished)""",
+          :blob, :event, :actor, :concurrency, :attempt, :rerun_of, :state, :conclusion, :reason, :now, :finished)""",
         id=run,
         repo=source.repo,
         number=number,
@@ -105,8 +108,10 @@ def _insert_run(tx: Tx, source: RunSource, plan: RunPlan) -> tuple[RunId, RunNum
         path=plan.workflow_path,
         blob=plan.workflow_blob,
         event=codec.canonical(plan.event).decode(),
-        actor=plan.event.actor,
+        actor=plan.event.actor if again is None else again.actor,
         concurrency=None if plan.concurrency is None else codec.canonical(plan.concurrency).decode(),
+        attempt=1 if again is None else again.attempt,
+        rerun_of=None if again is None else again.of,
         state="finished" if skipped else "queued",
         conclusion="skipped" if skipped else None,
         reason=plan.skipped or "",
@@ -114,25 +119,28 @@ def _insert_run(tx: Tx, source: RunSource, plan: RunPlan) -> tuple[RunId, RunNum
         finished=tx.now if skipped else None,
     )
     facts = {"number": number, "ref": plan.ref, "commit": plan.commit, "workflow": plan.workflow_path}
+    facts |= {"event": plan.event.name} if again is None else {"event": plan.event.name, "rerun_of": again.of}
     state = {"to": "finished", "conclusion": "skipped"} if skipped else {"to": "queued"}
     moves.event(tx, source.repo, run, "run_enqueued", {**facts, **state})
     return run, number
 
 
 def _insert_job(
-    tx: Tx, index: QueueIndex, run: RunId, repo: RepoId, item: tuple[int, JobPlan, tuple[str, ...], bool]
+    tx: Tx, index: QueueIndex, run: RunId, source: RunSource, item: tuple[int, JobPlan, tuple[str, ...], bool]
 ) -> JobId:
     ordinal, plan, labels, waits = item
-    job = JobId(tx.ident())
+    carried = None if source.rerun is None else source.rerun.carried.get(plan.key)
+    job, repo = JobId(tx.ident()), source.repo
     document = plan.document()
     digest = job_digest(document)
-    state = State.BLOCKED if waits else State.QUEUED
+    state = State.FINISHED if carried else State.BLOCKED if waits else State.QUEUED
     tx.run(
         """
         INSERT INTO jobs (id, run_id, repo_id, ordinal, job, key, name, digest, timeout_us, on_lost,
-          continue_on_error, state, reason, enqueued_at, queued_at)
+          continue_on_error, state, reason, enqueued_at, queued_at,
+          carried_of, conclusion, marked, outputs, finished_at)
         VALUES (:id, :run, :repo, :ordinal, :job, :key, :name, :digest, :timeout, :on_lost,
-          :forgiving, :state, :reason, :now, :queued)""",
+          :forgiving, :state, :reason, :now, :queued, :carried_of, :conclusion, :marked, :outputs, :finished)""",
         id=job,
         run=run,
         repo=repo,
@@ -145,18 +153,26 @@ def _insert_job(
         on_lost=plan.on_lost,
         forgiving=int(plan.continue_on_error),
         state=state,
-        reason=f"waits for {', '.join(plan.needs)}" if plan.needs else "",
+        reason=carried.reason if carried else f"waits for {', '.join(plan.needs)}" if plan.needs else "",
         now=tx.now,
-        queued=None if waits else tx.now,
+        queued=tx.now if state is State.QUEUED else None,
+        carried_of=carried.job if carried else None,
+        conclusion=carried.conclusion if carried else None,
+        marked=int(carried is not None and carried.marked),
+        outputs=carried.outputs if carried else "{}",
+        finished=tx.now if carried else None,
     )
     tx.run("INSERT INTO job_documents (job_id, document) VALUES (:job, :text)", job=job, text=document.decode())
     tx.run_many(
         "INSERT INTO job_needs (job_id, needs) VALUES (:job, :need)", ({"job": job, "need": n} for n in plan.needs)
     )
     labels_id = label(tx, job, repo, labels)
-    facts = {"to": state, "key": plan.key, "digest": digest, "labels": sorted(set(labels))}
-    moves.event(tx, repo, run, Happening.ENQUEUED, facts, job=job, epoch=Epoch(0))
-    if not waits:
+    facts: dict[str, object] = {"to": state, "key": plan.key, "digest": digest, "labels": sorted(set(labels))}
+    if carried:
+        facts |= {"conclusion": carried.conclusion, "carried_of": carried.job}
+    kind = Happening.CARRIED if carried else Happening.ENQUEUED
+    moves.event(tx, repo, run, kind, facts, job=job, epoch=Epoch(0))
+    if state is State.QUEUED:
         tx.after_commit(partial(index.add, (tx.now, job), labels_id, frozenset(labels), repo))
     return job
 

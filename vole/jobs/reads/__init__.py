@@ -250,6 +250,9 @@ class RunLine:
     actor: str
     created_at: Moment
     finished_at: Moment | None
+    event: str  # what started it: push, manual, schedule
+    attempt: int
+    older: RunNumber | None  # of which it is the rerun
 
 
 @dataclass(frozen=True)
@@ -310,6 +313,9 @@ def _run_line(row: Row) -> RunLine:
         actor=row["actor"],
         created_at=Moment(row["created_at"]),
         finished_at=None if row["finished_at"] is None else Moment(row["finished_at"]),
+        event=row["event"] or "push",
+        attempt=row["attempt"],
+        older=None if row["older"] is None else RunNumber(row["older"]),
     )
 
 
@@ -369,6 +375,7 @@ async def job_rows(view: View, run: RunId) -> list[JobRow]:
         SELECT j.id, j.job, j.key, j.name, j.state, j.conclusion, j.reason, {rows.GROUP_HOLDER}, j.marked,
           j.continue_on_error, j.epoch, j.timeout_us, j.enqueued_at, j.started_at, j.finished_at, j.set_aside, s.labels,
           json_extract(d.document, '$.timeout_from') AS timeout_from,
+          (SELECT o.number FROM jobs ran JOIN runs o ON o.id = ran.run_id WHERE ran.id = j.carried_of) AS carried_from,
           (SELECT json_group_array(n.needs) FROM job_needs n WHERE n.job_id = j.id) AS needs
         FROM jobs j
         LEFT JOIN job_documents d ON d.job_id = j.id

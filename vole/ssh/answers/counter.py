@@ -15,6 +15,7 @@ from vole.base.ids import AccountName, RepoId, RepoName
 from vole.evidence.logs import LogStore
 from vole.flows.administration import Administration
 from vole.flows.leasing import Leasing
+from vole.flows.starting import Starting
 from vole.jobs.index import QueueIndex
 from vole.people import reads as people
 from vole.people.access import may
@@ -36,6 +37,7 @@ class Desk:
     bells: Bells
     administration: Administration
     leasing: Leasing
+    starting: Starting
     index: QueueIndex
     roster: Roster
     logs: LogStore

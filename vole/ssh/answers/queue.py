@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from vole.base import limits
 from vole.base.errors import Invalid, NotFound
-from vole.base.ids import Address, Epoch, JobId, RepoId
+from vole.base.ids import Address, Epoch, JobId, RepoId, RepoName
 from vole.evidence.logs import LogKey
+from vole.flows.starting import Begun, Wanted
 from vole.jobs import reads
 from vole.repos.model import Repo
 from vole.ssh.answers.counter import Counter, when
@@ -37,6 +38,36 @@ async def run_list(at: Counter) -> None:
     ]
     columns = ("run", "state", "workflow", "ref", "commit", "by", "since")
     await at.table(columns, rows, empty="no runs yet: push a commit with .vole/workflows/")
+
+
+async def run_start(at: Counter) -> None:
+    inputs: dict[str, str] = {}
+    for said in at.call.repeated.get("--input", ()):
+        name, equals, value = said.partition("=")
+        if not equals or not name:
+            raise Invalid(f"--input takes NAME=VALUE, not {said[:60]!r}")
+        if name in inputs:
+            raise Invalid(f"input {name[:60]} was said twice")
+        inputs[name] = value
+    wanted = Wanted(at.call["WORKFLOW"], at.call.get("--ref"), inputs)
+    await _say_begun(at, await at.desk.starting.start(at.person, RepoName.parse(at.call["REPO"]), wanted))
+
+
+async def rerun(at: Counter) -> None:
+    address = Address.parse(at.call["RUN"])
+    if address.job is not None:
+        whole = f"{address.repo}/{address.run}"
+        raise Invalid(f"{address} is a job, and runs are run again", next_step=f"say: rerun {whole} --failed")
+    failed = at.call.has("--failed")
+    await _say_begun(at, await at.desk.starting.rerun(at.person, address.repo, address.run, failed=failed))
+
+
+async def _say_begun(at: Counter, begun: Begun) -> None:
+    """The new run with its prospects, as a push prints them."""
+    number = begun.run.number
+    first, *rest = await at.desk.leasing.prospects(begun.run.id, len(begun.run.jobs)) or ["queued"]
+    url = f"{at.desk.url}/{begun.repo}/runs/{number}"
+    await at.say(f"{begun.repo}/{number}  {begun.workflow}  {url}  {first}", *(f"  {line}" for line in rest))
 
 
 async def queue(at: Counter) -> None:
@@ -172,6 +203,9 @@ async def _runs_with_jobs(view: View, repos: Iterable[RepoId]) -> list[dict[str,
                 "ref": run.ref,
                 "commit": run.commit,
                 "by": run.actor,
+                "event": run.event,
+                "attempt": run.attempt,
+                "rerun_of": run.older,
                 "since": when(run.created_at),
                 "finished": when(run.finished_at),
                 "jobs": jobs,

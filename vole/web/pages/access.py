@@ -19,6 +19,7 @@ async def admit(view: View, session: str | None, name: str | None, level: Level)
     """The person of `session`, and the repository called `name` if they have `level` on it.
 
     Raises NotFound alike for a repository that is missing and for one that is not theirs: the same statements run.
+    Denied for one that they may read, where that is not enough.
     """
     person = None if session is None else await people.person_of_session(view, session)
     return person, await _repo(view, person, name, level)
@@ -55,6 +56,10 @@ async def _repo(view: View, person: Person | None, name: str | None, level: Leve
         repo = await repos.repo_named(view, RepoName.parse(name))
     except Invalid:
         repo = None
-    if repo is None or not may(person, level, repo):
+    if repo is None or not may(person, "read", repo):
         raise NotFound("there is no such repository")
+    if not may(person, level, repo):
+        who = "who is not logged in" if person is None else person.name
+        remedy = "log in" if person is None else "an admin gives rights: grant USER REPO write"
+        raise Denied(f"{who} may not do that in {repo.name}: it takes `{level}`", next_step=remedy)
     return repo

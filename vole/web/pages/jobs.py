@@ -76,6 +76,7 @@ class JobPage:
     log: LogPart | None
     log_note: str
     waiting_href: str | None  # the stream that says when there is a log
+    cancel_href: str | None  # for who may write, while it is not over
 
     @property
     def title(self) -> str:
@@ -125,6 +126,9 @@ async def job(visit: Visit) -> Response:
         log_note="" if seen.attempt is None else log_note(visit, seen.facts, seen.job, seen.attempt),
         waiting_href=_href(visit, seen, live=1)
         if seen.attempt is None and seen.job.state is not State.FINISHED
+        else None,
+        cancel_href=links.cancel(visit.repo.name, seen.facts.run.number, seen.job.key)
+        if visit.may_write and seen.job.state not in (State.CANCELLING, State.FINISHED)
         else None,
     )
     return visit.page(page)

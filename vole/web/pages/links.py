@@ -43,6 +43,18 @@ def run(name: RepoName, number: RunNumber) -> str:
     return f"/{name}/runs/{number}"
 
 
+def start(name: RepoName) -> str:
+    return f"/{name}/start"
+
+
+def cancel(name: RepoName, number: RunNumber, key: JobKey | None = None) -> str:
+    return f"/{name}/runs/{number}/{key}/cancel" if key else f"/{name}/runs/{number}/cancel"
+
+
+def rerun(name: RepoName, number: RunNumber) -> str:
+    return f"/{name}/runs/{number}/rerun"
+
+
 def job(name: RepoName, number: RunNumber, key: JobKey, epoch: Epoch | None = None, **more: int) -> str:
     query = urlencode(({} if epoch is None else {"attempt": epoch}) | more)
     return f"/{name}/runs/{number}/{key}" + (f"?{query}" if query else "")

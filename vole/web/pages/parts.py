@@ -15,6 +15,7 @@ from vole.evidence.artifacts import ArtifactStore
 from vole.evidence.logs import LogStore
 from vole.flows.administration import Administration
 from vole.flows.leasing import Leasing
+from vole.flows.starting import Starting
 from vole.git.storage import Storage
 from vole.http import Certificate
 from vole.runners.roster import Roster
@@ -40,6 +41,7 @@ class WebParts:
     storage: Storage
     administration: Administration
     leasing: Leasing
+    starting: Starting
     roster: Roster
     logs: LogStore
     artifacts: ArtifactStore

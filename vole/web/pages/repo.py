@@ -21,6 +21,7 @@ class RepoHead:
     description: str
     public: bool
     here: str  # which of its parts this page is
+    may_write: bool
 
     @property
     def tabs(self) -> tuple[tuple[str, str, str], ...]:
@@ -30,6 +31,7 @@ class RepoHead:
             ("commits", "Commits", links.commits(self.name, "HEAD")),
             ("refs", "Branches", links.refs(self.name)),
             ("runs", "Runs", links.runs(self.name)),
+            *((("start", "Start", links.start(self.name)),) if self.may_write else ()),
         )
 
     @property
@@ -54,7 +56,7 @@ class CommitLine:
 
 
 def head(visit: Visit, here: str) -> RepoHead:
-    return RepoHead(visit.repo.name, visit.repo.description, visit.repo.public, here)
+    return RepoHead(visit.repo.name, visit.repo.description, visit.repo.public, here, visit.may_write)
 
 
 def folder(visit: Visit) -> Path:

@@ -12,12 +12,13 @@ from starlette.responses import Response
 from vole.base import limits
 from vole.base.clock import Moment
 from vole.base.errors import NotFound
-from vole.base.ids import JobKey, RunNumber
+from vole.base.expressions import to_text
+from vole.base.ids import JobKey, RepoName, RunNumber
 from vole.evidence import reads as evidence
 from vole.evidence.logs import LogKey
 from vole.evidence.reads import Border, Note, StoredArtifact, Summary
 from vole.jobs import reads as jobs
-from vole.jobs.model import State
+from vole.jobs.model import FAILURES, Conclusion, State
 from vole.jobs.reads import history
 from vole.jobs.reads.history import EventRow
 from vole.jobs.rows import AttemptRow, JobRow, RunRow
@@ -67,6 +68,7 @@ class JobLine:
     why: tuple[str, ...]
     took: int | None  # microseconds
     log_note: str
+    carried_href: str | None  # the job that ran, where this run did not run it again
 
     @property
     def timeout(self) -> str:
@@ -94,6 +96,15 @@ class NoteLine:
 
 
 @dataclass(frozen=True)
+class Buttons:
+    """What who may write can do with the run as it is now."""
+
+    cancel_href: str | None
+    rerun_href: str | None
+    failed: bool  # some of it failed or was cancelled
+
+
+@dataclass(frozen=True)
 class RunPage:
     template: ClassVar[str] = "jobs/run.html"
     repo: RepoHead
@@ -106,10 +117,26 @@ class RunPage:
     timeline: Timeline
     took: int | None
     mark: str
+    buttons: Buttons | None
+    older: tuple[str, str] | None  # address and link of the run that this one repeats
+    newer: tuple[str, str] | None
 
     @property
     def title(self) -> str:
         return f"{self.line.address} {self.line.chip.words}"
+
+    @property
+    def started_by(self) -> str:
+        """Who or what started it, in words."""
+        how = {"manual": "by hand", "schedule": "its schedule"}.get(self.run.event.name, self.run.event.name)
+        if self.run.older is not None:
+            return f"{self.run.actor}, again"
+        return how if self.run.event.name == "schedule" else f"{self.run.actor}, {how}"
+
+    @property
+    def inputs(self) -> str:
+        """What was said when it was started, or the defaults."""
+        return ", ".join(f"{name}: {to_text(value)}" for name, value in self.run.event.inputs.items())
 
     @property
     def run(self) -> RunRow:
@@ -136,7 +163,8 @@ class RunFacts:
     def moving(self) -> object:
         """What makes the page another one."""
         rows = [(job.state, job.conclusion, job.reason, job.epoch) for job in self.jobs]
-        return self.run.state, rows, [(one.epoch, one.ended_at) for one in self.attempts], len(self.story)
+        state = self.run.state, self.run.newer
+        return state, rows, [(one.epoch, one.ended_at) for one in self.attempts], len(self.story)
 
     def attempts_of(self, job: JobRow) -> list[AttemptRow]:
         return [one for one in self.attempts if one.job == job.id]
@@ -184,8 +212,28 @@ async def run(visit: Visit) -> Response:
         timeline=timeline(visit, facts.run.created_at, facts.story, keys),
         took=took(facts.run.created_at, facts.run.finished_at, visit),
         mark=mark_of(facts.moving),
+        buttons=_buttons(visit, facts),
+        older=_other(name, facts.run.older),
+        newer=_other(name, facts.run.newer),
     )
     return visit.page(page)
+
+
+def _other(repo: RepoName, number: RunNumber | None) -> tuple[str, str] | None:
+    return None if number is None else (f"{repo}/{number}", links.run(repo, number))
+
+
+def _buttons(visit: Visit, facts: RunFacts) -> Buttons | None:
+    if not visit.may_write:
+        return None
+    over, name, number = facts.run.state == "finished", visit.repo.name, facts.run.number
+    again = over and bool(facts.jobs) and facts.run.newer is None
+    undone = FAILURES | {Conclusion.CANCELLED}
+    return Buttons(
+        cancel_href=None if over else links.cancel(name, number),
+        rerun_href=links.rerun(name, number) if again else None,
+        failed=any(job.conclusion in undone for job in facts.jobs),
+    )
 
 
 async def facts_of(visit: Visit) -> RunFacts:
@@ -210,6 +258,7 @@ def _job_line(visit: Visit, facts: RunFacts, job: JobRow, why: Sequence[str]) ->
         why=tuple(why[: limits.EXPLAINED_MAX]),
         took=took(job.started_at, job.finished_at, visit) if job.started_at is not None else None,
         log_note=log_note(visit, facts, job, attempts[0]) if attempts else "",
+        carried_href=None if job.carried_from is None else links.job(name, job.carried_from, job.key),
     )
 
 

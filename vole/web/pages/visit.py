@@ -17,6 +17,7 @@ from vole.base import limits
 from vole.base.errors import Exhausted, NotFound
 from vole.base.offload import Offload
 from vole.git.objects import Going, Held
+from vole.people.access import may
 from vole.people.model import Person
 from vole.repos.model import Repo
 from vole.store.database import View
@@ -62,6 +63,11 @@ class Visit:
     def repo(self) -> Repo:
         assert self.hosted is not None, "the route has no repository"
         return self.hosted
+
+    @property
+    def may_write(self) -> bool:
+        """Whether buttons are for them."""
+        return self.hosted is not None and may(self.person, "write", self.hosted)
 
     @property
     def frame(self) -> Frame:
