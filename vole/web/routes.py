@@ -17,6 +17,7 @@ from vole.web.api import code as code_api
 from vole.web.api import fleet as fleet_api
 from vole.web.api import runs as runs_api
 from vole.web.api import site as site_api
+from vole.web.api import start as start_api
 from vole.web.api.door import BASE
 from vole.web.pages import code, commit, fleet, history, home, jobs, runs, site, start, timeline
 from vole.web.pages.visit import Visit
@@ -77,7 +78,7 @@ ROUTES: tuple[Route, ...] = (
     Route("/{repo}/raw/{place:path}", "read", code.raw, text=True),
     Route("/{repo}/commits/{place:path}", "read", history.commits, twin=_REPOSITORY + "/commits/{place:path}"),
     Route("/{repo}/commit/{commit}", "read", commit.commit, twin=_REPOSITORY + "/commit/{commit}"),
-    Route("/{repo}/start", "write", start.form),
+    Route("/{repo}/start", "write", start.form, twin=_REPOSITORY + "/start"),
     Route("/{repo}/start", "write", start.start, "POST", "proven"),
     Route("/{repo}/runs", "read", runs.runs, twin=_REPOSITORY + "/runs"),
     Route("/{repo}/runs/{run}", "read", runs.run, twin=_REPOSITORY + "/runs/{run}"),
@@ -106,6 +107,9 @@ ROUTES: tuple[Route, ...] = (
     Route(_REPOSITORY + "/events/{run}", "read", runs_api.events, query=_PAGES),
     Route(_REPOSITORY + "/why/{run}", "read", runs_api.why),
     Route(_REPOSITORY + "/why/{run}/{job}", "read", runs_api.why),
+    Route(_REPOSITORY + "/start", "write", start_api.startable, scope="start"),
+    Route(_REPOSITORY + "/start", "read", start_api.start, "POST", "proven", scope="start"),
+    Route(_REPOSITORY + "/rerun/{run}", "read", start_api.rerun, "POST", "proven", scope="start"),
     Route(_REPOSITORY + "/cancel/{run}", "read", runs_api.cancel, "POST", "proven", scope="start"),
     Route(_REPOSITORY + "/cancel/{run}/{job}", "read", runs_api.cancel, "POST", "proven", scope="start"),
 )

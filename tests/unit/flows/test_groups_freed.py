@@ -59,7 +59,7 @@ def test_a_push_says_of_a_job_that_waits_for_its_group_beside_those_that_do_not(
             await server.enqueues(plan, push=1)
             second = await server.enqueues(plan, push=2)
 
-            assert await server.leasing.prospects(second.id) == [
+            assert await server.leasing.prospects(second.id, 3) == [
                 "ship: waits for its concurrency group, held by app/1/ship",
                 "x: waits: no runner is connected",
             ]

@@ -11,6 +11,7 @@ from vole.base.clock import seconds
 from vole.jobs import explain, ledger, reads
 from vole.jobs.ledger import moves
 from vole.jobs.model import QueuedRun
+from vole.jobs.reads import listing
 from vole.repos import ledger as repos
 from vole.wire import runner
 from vole.wire.plan import Concurrency, JobPlan, RunPlan
@@ -46,7 +47,8 @@ def says(queue: Queue, run: QueuedRun, key: str = "test") -> str:
     (explained,) = [one for one in queue.read(reads.explain_run, run.id, asks, None) if one.key == key]
     (line,) = [one for one in queue.read(reads.jobs_of_run, run.id) if one.key == key]
     (row,) = [one for one in queue.read(reads.job_rows, run.id) if one.key == key]
-    waiting = [one for one in queue.read(reads.waiting_rows, list(queue.repos.values()), 99) if one.id == row.id]
+    wanted = listing.Wanted(frozenset(queue.repos.values()))
+    waiting = [one for one in queue.read(listing.unfinished, wanted, 99).rows if one.id == row.id]
     text = explain.prospect(explained, lambda _: None)
     assert {line.reason, row.reason, *(one.reason for one in waiting)} == {text}
     codes = {verdict.reason.text for verdict in explained.verdicts if verdict.reason is not None}

@@ -11,6 +11,7 @@ from tests.queueing import a_job
 from tests.unit.web.site_to_test import URL, a_site
 from vole.base.ids import CommitId
 from vole.git import storage as git
+from vole.people import reads as people
 from vole.repos import ledger as repos
 from vole.repos.model import UnreadSchedules
 
@@ -232,3 +233,48 @@ def test_a_deed_that_no_page_of_ours_asked_for_is_not_done(tmp_path, path, heade
             return answer.status_code, (await site.get("/app/runs/2", ada)).status_code
 
     assert aio.run(story()) == (403, 404)
+
+
+V1 = "/api/v1/repositories/app"
+
+
+def test_the_api_starts_and_runs_again_for_a_token_that_may(tmp_path):
+    async def story():
+        async with a_site(tmp_path) as site:
+            await a_repo(site, ends="failure")
+            await site.person("bob", app="read")
+            ada, reader = await _bearer(site, "ada", "start:app"), await _bearer(site, "ada", "read:app")
+            bob = await _bearer(site, "bob", None)
+            wanted = {"workflow": "deploy", "inputs": {"to": "live", "note": "now"}}
+            return [
+                await site.get(f"{V1}/start", **ada),
+                await site.client.post(f"{V1}/start", json=wanted, headers=ada),
+                await site.client.post(f"{V1}/start", json={"workflow": "deploy"}, headers=ada),
+                await site.client.post(f"{V1}/start", json=wanted | {"when": "now"}, headers=ada),
+                await site.client.post(f"{V1}/start", json={}, headers=ada),
+                await site.client.post(f"{V1}/rerun/1", json={"failed": True}, headers=ada),
+                await site.client.post(f"{V1}/rerun/1", headers=ada),
+                await site.client.post(f"{V1}/start", json=wanted, headers=reader),
+                await site.client.post(f"{V1}/start", json=wanted, headers=bob),
+                await site.client.post(f"{V1}/rerun/1"),
+                await site.get(f"{V1}/start", **bob),
+            ]
+
+    answers = aio.run(story())
+
+    assert [answer.status_code for answer in answers] == [200, 200, 400, 400, 400, 200, 409, 403, 403, 403, 403]
+    asked = answers[0].json()["items"][0]["inputs"]
+    assert [one["name"] for one in asked] == ["to", "where", "dry", "note"]
+    assert answers[1].json()["address"] == "app/2"
+    assert "note" in answers[2].text
+    assert "'when'" in answers[3].json()["detail"]
+    assert "'workflow'" in answers[4].json()["detail"]
+    assert answers[5].json()["number"] == 3
+    assert "app/3" in answers[6].json()["detail"]
+
+
+async def _bearer(site, name, scope):
+    account = next(one.id for one in await site.db.read(people.accounts) if one.name == name)
+    return {
+        "authorization": f"Bearer {await site.house.parts.administration.create_token(account, f't{scope}', scope)}"
+    }

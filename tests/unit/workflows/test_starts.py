@@ -101,7 +101,9 @@ def test_a_value_at_the_bound_is_taken() -> None:
 
 @pytest.mark.parametrize("name", ["push", "schedule"])
 def test_where_nobody_was_asked_inputs_are_their_defaults(name: str) -> None:
-    run = expand.plan(workflow(FILE), RepoName("app"), CommitId("c" * 40), RefName("refs/heads/main"), event(name))
+    run = expand.plan(
+        workflow(FILE), RepoName("app"), CommitId("c" * 40), RefName("refs/heads/main"), event(name), protected=True
+    )
 
     wanted = {"to": "test", "dry": True, "note": "", "level": ""}
     assert run.event.inputs == wanted
@@ -110,7 +112,9 @@ def test_where_nobody_was_asked_inputs_are_their_defaults(name: str) -> None:
 
 def test_what_was_said_is_pinned_in_every_job() -> None:
     said = event(to="live", dry=False, note="${{ vole.sha }}", level="")
-    run = expand.plan(workflow(FILE), RepoName("app"), CommitId("c" * 40), RefName("refs/heads/main"), said)
+    run = expand.plan(
+        workflow(FILE), RepoName("app"), CommitId("c" * 40), RefName("refs/heads/main"), said, protected=True
+    )
 
     assert {str(job.event.inputs) for job in run.jobs} == {str(said.inputs)}
 

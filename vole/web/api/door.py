@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from vole.base import limits
 from vole.base.errors import Denied, Exhausted, Invalid
 from vole.base.escape import visible
-from vole.people.model import Verb
+from vole.people.model import Level, Verb
 from vole.web import login
 from vole.web.api.problems import BASE, MEDIA_TYPE, UNKNOWN_TOKEN, body, within_api
 from vole.web.pages.access import admit, admit_bearer
@@ -21,6 +21,9 @@ from vole.web.pages.visit import House, Visit
 from vole.wire import codec
 
 __all__ = ["BASE", "Endpoint", "Entry", "answer", "enter", "sent"]
+
+
+T = TypeVar("T")
 
 
 class Endpoint(StarletteRoute):
@@ -37,6 +40,9 @@ class Endpoint(StarletteRoute):
 
 class Entry(Protocol):
     """What the table of checks says of a route."""
+
+    @property
+    def needs(self) -> str: ...
 
     @property
     def method(self) -> str: ...
@@ -61,13 +67,14 @@ async def enter(house: House, route: Entry, request: Request) -> Visit:
     name = request.path_params["repo"] if route.about_repo else None
     token = _bearer(request)
     db, url = house.parts.db, house.parts.url
+    level: Level = "write" if route.needs == "write" else "read"
     if token is not None:
-        bearer, repo = await db.read(admit_bearer, token, name, route.scope)
+        bearer, repo = await db.read(admit_bearer, token, name, (route.scope, level))
         return Visit(request, house, request.state.client, None, bearer, repo)
     if route.method == "POST":
         login.prove_same_origin(request, url)
     session = login.session_of(request, url)
-    person, repo = await db.read(admit, session, name, "read")
+    person, repo = await db.read(admit, session, name, level)
     return Visit(request, house, request.state.client, session, person, repo)
 
 
@@ -77,24 +84,16 @@ def answer(value: object) -> Response:
     return Response(json.dumps(value, indent=1).encode() + b"\n", 200, headers, "application/json")
 
 
-async def sent(request: Request, *fields: str) -> dict[str, str]:
-    """The texts of the JSON object in the body; empty where there is none. Raises Invalid, Exhausted."""
+async def sent(request: Request, form: type[T]) -> T:
+    """The JSON object in the body as a `form`; an empty one where there is none. Raises Invalid, Exhausted."""
     data = b""
     async for piece in request.stream():
         data += piece
         if len(data) > limits.API_BODY_BYTES_MAX:
             raise Exhausted(f"a body has at most {limits.API_BODY_BYTES_MAX} bytes (API_BODY_BYTES_MAX)")
-    if not data:
-        return {}
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+    if data and request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Invalid("a body is JSON, and says so: Content-Type: application/json")
-    value = codec.parse(data)
-    if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
-        raise Invalid("a body is an object whose values are texts")
-    for field in value:
-        if field not in fields:
-            raise Invalid(f"'{visible(field, 80)}' is no field here; there are: {', '.join(fields)}")
-    return value
+    return codec.from_json(form, codec.parse(data) if data else {}, where="body")
 
 
 def _refuse_unknown(route: Entry, request: Request) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from starlette.responses import Response
 
-from vole.base.errors import Denied, NotFound
+from vole.base.errors import NotFound
 from vole.base.escape import visible
 from vole.base.ids import JobKey
 from vole.jobs import reads as jobs
@@ -17,6 +19,7 @@ from vole.web.api import shapes
 from vole.web.api.door import answer, sent
 from vole.web.api.paging import asked
 from vole.web.api.shapes import Shape
+from vole.web.api.start import writer
 from vole.web.pages.home import readable
 from vole.web.pages.runs import JobLine, RunFacts, facts_of, job_lines, log_note
 from vole.web.pages.timeline import SHOWN, EventLine, run_number, timeline, words_of
@@ -98,14 +101,17 @@ async def why(visit: Visit) -> Response:
     return answer({"items": [shapes.explained(one, prospect) for one, prospect in told]})
 
 
+@dataclass(frozen=True)
+class CancelBody:
+    reason: str = ""
+
+
 async def cancel(visit: Visit) -> Response:
     """Cancel a run, or one job of it, and say how many jobs that touched."""
-    body = await sent(visit.request, "reason")
-    if visit.person is None:
-        raise Denied("to cancel takes `write`", next_step="send a token of an account that has it")
+    person, body = writer(visit), await sent(visit.request, CancelBody)
     key = visit.request.path_params.get("job")
     touched = await visit.house.parts.leasing.cancel(
-        visit.person, visit.repo.name, run_number(visit), key and JobKey(key), body.get("reason", "")
+        person, visit.repo.name, run_number(visit), key and JobKey(key), body.reason
     )
     return answer({"cancelled": touched})
 

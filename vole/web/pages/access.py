@@ -25,11 +25,14 @@ async def admit(view: View, session: str | None, name: str | None, level: Level)
     return person, await _repo(view, person, name, level)
 
 
-async def admit_bearer(view: View, token: str, name: str | None, verb: Verb) -> tuple[Person, Repo | None]:
-    """The person of a token, as its scope bounds them now, and the repository called `name` if they may read it.
+async def admit_bearer(
+    view: View, token: str, name: str | None, wanted: tuple[Verb, Level]
+) -> tuple[Person, Repo | None]:
+    """The person of a token, as its scope bounds them now, and the repository called `name` if they have the level.
 
     Raises Denied for a token that is unknown, or whose scope is not for `verb`, whatever repository is asked about.
     """
+    verb, level = wanted
     found = await people.person_of_token(view, token)
     if found is None:
         raise Denied(
@@ -46,7 +49,7 @@ async def admit_bearer(view: View, token: str, name: str | None, verb: Verb) -> 
             )
         within = None if scope.repo is None else await repos.repo_named(view, scope.repo)
         person = bounded(person, scope, None if within is None else within.id)
-    return person, await _repo(view, person, name, "read")
+    return person, await _repo(view, person, name, level)
 
 
 async def _repo(view: View, person: Person | None, name: str | None, level: Level) -> Repo | None:

@@ -42,6 +42,8 @@ WORDS: Mapping[str, str] = {
     "timed_out": "ran out of its time: {reason}",
     "expired": "waited too long: {reason}",
     "concluded": "ended: {conclusion}",
+    "carried": "counts as it ended before: {conclusion}",
+    "entangled": "ended: {reason}",
     "forgotten": "went with its repository",
     "set_aside": "its row was set aside: {reason}",
 }
