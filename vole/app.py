@@ -18,7 +18,7 @@ from pathlib import Path
 import vole
 from vole.base import limits, log, supervise
 from vole.base.bell import Bells
-from vole.base.clock import Clock, SystemClock
+from vole.base.clock import Clock, StoreClock, SystemClock
 from vole.base.entropy import Entropy, SystemEntropy
 from vole.base.errors import Invalid, Unavailable
 from vole.base.offload import Offload
@@ -135,7 +135,7 @@ class App:
     @classmethod
     @asynccontextmanager
     async def open_doors(
-        cls, config: Config, clock: Clock | None = None, entropy: Entropy | None = None
+        cls, config: Config, clock: StoreClock | None = None, entropy: Entropy | None = None
     ) -> AsyncIterator[App]:
         """A server whose sockets are bound, so that its addresses are known; `run` answers on them.
 
@@ -238,7 +238,7 @@ class App:
         ]
 
 
-async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock: Clock, entropy: Entropy) -> App:
+async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock: StoreClock, entropy: Entropy) -> App:
     """Every part, each closed by `stack` in the reverse order."""
     paths, bells, index, roster = config.paths, Bells(), QueueIndex(), Roster()
     policy = Policy(
@@ -259,7 +259,7 @@ async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock:
     stack.callback(programs.close)
     leasing = Leasing(LeasingParts(db, bells, index, roster, logs, artifacts, entropy, clock), policy)
     pushes = Pushes(PushParts(db, bells, storage, offload, index, leasing.prospects, sockets.url))
-    upkeep = Upkeep(UpkeepParts(db, index, artifacts, leasing.ended, leasing.waits), policy)
+    upkeep = Upkeep(UpkeepParts(db, index, artifacts, leasing.ended, leasing.waits, clock), policy)
     await upkeep.on_start()
     return App(
         config=config,

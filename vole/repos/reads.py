@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vole.base.clock import Moment
 from vole.base.ids import RepoId, RepoName
 from vole.repos import rows
 from vole.repos.model import OpenIntent, Repo, SeenRef
@@ -26,6 +27,12 @@ async def open_intents(view: View) -> list[OpenIntent]:
         updates = await view.all(rows.UPDATES, push=row["id"])
         found.append(rows.intent(row, updates, await view.all(rows.RUNS, push=row["id"])))
     return found
+
+
+async def last_moment(view: View) -> Moment:
+    """When the newest push was received; 0 where there is none."""
+    row = await view.one("SELECT received_at FROM pushes ORDER BY id DESC LIMIT 1")
+    return Moment(0 if row is None else row["received_at"])
 
 
 async def seen_refs(view: View, repo: RepoId) -> list[SeenRef]:
