@@ -63,7 +63,8 @@ class Upkeep:
             _log.warning(
                 "the wall clock was set back: time goes on from the last moment stored", by_s=in_seconds(behind)
             )
-        await self._parts.db.write(_restart, self._parts.index, self._policy)
+        # From here on the first sweep measures its gap: until the doors are open nobody can renew.
+        self._last = await self._parts.db.write(_restart, self._parts.index, self._policy)
         self._parts.artifacts.drop_partials(self._parts.index.held.keys())
 
     async def once(self) -> None:
@@ -93,6 +94,7 @@ async def _last_moment(view: View) -> Moment:
     return max(await reads.last_moment(view), await hosted.last_moment(view))
 
 
-def _restart(tx: Tx, index: QueueIndex, policy: Policy) -> None:
+def _restart(tx: Tx, index: QueueIndex, policy: Policy) -> Moment:
     ledger.restart(tx, index, policy)
     runners.disconnect_all(tx)
+    return tx.now

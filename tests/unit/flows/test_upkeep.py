@@ -58,3 +58,26 @@ def test_a_run_of_today_never_sorts_before_one_of_a_clock_that_was_ahead(tmp_pat
         assert new.id > old.id
 
     run(story())
+
+
+@pytest.mark.proves("I-16")
+def test_a_start_that_takes_long_before_its_doors_open_ends_no_lease(tmp_path):
+    async def story():
+        first = await Server.begin(tmp_path)
+        await first.account("mac-1", "app")
+        await first.enqueues(a_run(a_job("x"), a_job("y")))
+        session = await first.connects("mac-1", slots=2)
+        await first.takes(session, "one")
+        await first.gets(session, "two")
+        await first.end()
+        second = await Server.begin(tmp_path, clock=first.clock)
+        try:
+            second.clock.advance(seconds(300))  # pushes are settled, and nobody can renew
+            await second.upkeep.once()
+            states = [row["state"] for row in second.rows("SELECT state FROM jobs ORDER BY id")]
+        finally:
+            await second.end()
+
+        assert states == ["running", "leased"]
+
+    run(story())
