@@ -353,6 +353,12 @@ class Checker(Standing):
         if row["result_digest"] is None or row["session_id"] != keeper.session:
             self.breaks("I-06", f"{lease} was answered as finished to {keeper.session}, and the row says {tuple(row)}")
 
+    def fenced(self, keeper: Keeper, lease: LeaseRef) -> None:
+        """I-05: only whoever holds nothing is told so. A lease that is over never lives again."""
+        live = "SELECT 1 FROM attempts WHERE job_id = ? AND epoch = ? AND session_id = ? AND ended_at IS NULL"
+        if self.db.execute(live, (*lease_key(lease), keeper.session)).fetchone() is not None:
+            self.breaks("I-05", f"{lease} was fenced, and its holder is the one that was told so")
+
     def push_meant(self, push: int, repo: str, question: Any, planned: Any) -> Told:
         row = self.db.execute("SELECT repo_id FROM pushes WHERE id = ?", (push,)).fetchone()
         gone = row is None  # with its repository, meanwhile

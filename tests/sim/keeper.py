@@ -280,6 +280,7 @@ class Keeper:
         self.world.after(self._grace_us(), partial(self._drop, work))
 
     def _fenced(self, lease: LeaseRef) -> None:
+        self.world.checker.fenced(self, lease)
         work = self.works.get(lease)
         if work is not None:
             self.world.after(self._grace_us(), partial(self._stop, work))

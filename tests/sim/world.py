@@ -65,6 +65,7 @@ class World:
         self._outside: list[tuple[int, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self.frozen_until = self.gone_until = 0
+        self.stalled_s = 0.0  # in this life of the server, by stops that it notices
         self.ran_us = 0  # how long a server was up and not stalled
         self.workload = Workload(self.rng)
         self.children: list[Callable[[bool], None]] = []  # git programs on their way: told whether they move the refs
@@ -192,6 +193,7 @@ class World:
         self.frozen_until = max(self.frozen_until, self.time.now_us) + span_us
         if span_us > seconds(limits.LEASE_GAP_S):  # a shorter one cannot be told from a slow server
             self.gone_until = self.frozen_until
+            self.stalled_s += span_us / 1e6
 
     def crash(self) -> None:
         """kill -9, now. Git children go on by themselves or die with it; a new server begins later."""
@@ -211,6 +213,7 @@ class World:
         for child in list(self.children):
             child(self.rng.random() < 0.6)
         self.checker.server_begins()
+        self.stalled_s = 0.0
         self.life = Life(
             self.time, self.rng, self.connection, self.storage, self.folder, self.policy, self.checker.change_made
         )
