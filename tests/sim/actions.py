@@ -39,9 +39,9 @@ def push(world: World, rng: Random) -> str:
     for ref in rng.sample(BRANCHES, rng.choice((1, 1, 1, 2))):
         old = refs.get(ref)
         gone = old is not None and rng.random() < 0.08
-        updates.append(
-            RefUpdate(RefName(ref), None if old is None else CommitId(old), None if gone else world.workload.commit())
-        )
+        new = world.workload.commit()
+        new = new if new != old else world.workload.commit()  # a ref that stays where it is is no update
+        updates.append(RefUpdate(RefName(ref), None if old is None else CommitId(old), None if gone else new))
     token = f"push-{len(world.plans)}"
     world.plans[token] = planned = world.workload.planned(
         repo, [(one.ref, one.new) for one in updates if one.new is not None]
