@@ -23,7 +23,7 @@ QUICK = (
     "labels are no matter",
     "slots are one more",
     "the newest comes first",
-    "an end rings no bell",
+    "a push rings no bell",
     "commits are let go",
 )
 
@@ -66,7 +66,8 @@ def test_the_text_of_every_mutant_stands_in_the_code_and_there_are_thirty():
     for mutant in mutants.MUTANTS:
         with mutants.planted(mutant):
             pass
-    assert len({mutant.name for mutant in mutants.MUTANTS}) == len(mutants.MUTANTS) >= 30
+    assert len({mutant.name for mutant in mutants.MUTANTS}) == len(mutants.MUTANTS)
+    assert len(mutants.PROVEN) >= 30
 
 
 @pytest.mark.timeout(180)
@@ -90,7 +91,7 @@ def test_a_short_corpus_holds():
 
 @pytest.mark.slow
 @pytest.mark.timeout(7_200)
-@pytest.mark.parametrize("name", [mutant.name for mutant in mutants.MUTANTS])
+@pytest.mark.parametrize("name", [mutant.name for mutant in mutants.PROVEN])
 def test_every_planted_fault_is_found(name):
     test_a_planted_fault_is_found(name)
 
