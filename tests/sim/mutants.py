@@ -156,7 +156,7 @@ MUTANTS: tuple[Mutant, ...] = (
 )  # fmt: skip
 
 
-# Not caught yet, or the same in effect because another guard stands behind it. A name leaves this list when it is found.
+# Not caught yet, or the same in effect because another guard stands behind it. It leaves when found.
 OPEN = frozenset(
     {
         "a drain is not heard",
