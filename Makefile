@@ -28,12 +28,18 @@ check: venv
 	$(PYTHON) -m pytest -n $(JOBS) tests/architecture tests/unit tests/property
 
 test: check
-	$(PYTHON) -m pytest -n $(JOBS) tests/contracts tests/fault tests/endtoend
+	$(PYTHON) -m pytest -n $(JOBS) tests/contracts tests/fault tests/endtoend tests/sim
+	$(PYTHON) -m tests.sim --seconds 100 --least 2000
 
 slow: venv
 	$(PYTHON) -m pytest --slow --timeout 1200 -m slow tests
+	$(PYTHON) -m tests.sim -n $(N)
 
-sim kill:
+# make sim N=5000; make sim SEED=17 plays one history again and tells what happened (docs/simulation.md)
+sim: venv
+	$(PYTHON) -m tests.sim $(if $(SEED),--seed $(SEED),-n $(N))
+
+kill:
 	@echo "make $@ comes with the simulation (docs/roadmap.md, phase 2)" && exit 2
 
 bench: venv

@@ -42,7 +42,7 @@ class Server:
         parts = LeasingParts(db, self.bells, self.index, self.roster, self.logs, self.artifacts, SeededEntropy(), clock)
         self.leasing = Leasing(parts, policy)
         self.upkeep = Upkeep(
-            UpkeepParts(db, self.index, self.artifacts, self.leasing.ended, self.leasing.waits), policy
+            UpkeepParts(db, self.index, self.artifacts, self.leasing.ended, self.leasing.waits, clock), policy
         )
 
     @classmethod

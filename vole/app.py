@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import vole
 from vole.base import limits, log, supervise
 from vole.base.bell import Bells
-from vole.base.clock import Clock, SystemClock
+from vole.base.clock import Clock, StoreClock, SystemClock
 from vole.base.entropy import Entropy, SystemEntropy
 from vole.base.errors import Invalid, Unavailable
 from vole.base.offload import Offload
@@ -148,7 +148,7 @@ class App:
     @classmethod
     @asynccontextmanager
     async def open_doors(
-        cls, config: Config, clock: Clock | None = None, entropy: Entropy | None = None
+        cls, config: Config, clock: StoreClock | None = None, entropy: Entropy | None = None
     ) -> AsyncIterator[App]:
         """A server whose sockets are bound, so that its addresses are known; `run` answers on them.
 
@@ -278,7 +278,7 @@ class App:
         ]
 
 
-async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock: Clock, entropy: Entropy) -> App:
+async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock: StoreClock, entropy: Entropy) -> App:
     """Every part, each closed by `stack` in the reverse order."""
     paths, bells, index, roster = config.paths, Bells(), QueueIndex(), Roster()
     policy = Policy(
@@ -300,7 +300,7 @@ async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock:
     leasing = Leasing(LeasingParts(db, bells, index, roster, logs, artifacts, entropy, clock), policy)
     pushes = Pushes(PushParts(db, bells, storage, offload, index, leasing.prospects, leasing.ended, sockets.url))
     starting = StartingParts(db, bells, clock, storage, index, pushes.verdicts, leasing.ended)
-    upkeep = Upkeep(UpkeepParts(db, index, artifacts, leasing.ended, leasing.waits), policy)
+    upkeep = Upkeep(UpkeepParts(db, index, artifacts, leasing.ended, leasing.waits, clock), policy)
     await upkeep.on_start()
     return App(
         config=config,

@@ -51,6 +51,14 @@ class Clock(Protocol):
     def now(self) -> Moment: ...
 
 
+class StoreClock(Clock, Protocol):
+    """A clock whose moments are written down, and go on from what is written when the next process begins."""
+
+    def not_before(self, moment: Moment) -> Span:
+        """Give no moment before this one from here on; how far the clock was behind it."""
+        ...
+
+
 class SystemClock:
     """The wall time at process start plus the monotonic time since: it never steps."""
 
@@ -59,6 +67,11 @@ class SystemClock:
 
     def now(self) -> Moment:
         return Moment(self._offset_us + time.monotonic_ns() // 1000)
+
+    def not_before(self, moment: Moment) -> Span:
+        behind = Span(max(0, moment - self.now()))
+        self._offset_us += behind
+        return behind
 
 
 class BootClock:
@@ -85,6 +98,11 @@ class ManualClock:
 
     def now(self) -> Moment:
         return self._now
+
+    def not_before(self, moment: Moment) -> Span:
+        behind = Span(max(0, moment - self._now))
+        self._now = after(self._now, behind)
+        return behind
 
     def advance(self, span: Span) -> Moment:
         self._now = after(self._now, span)

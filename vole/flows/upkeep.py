@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from vole.base.clock import Moment
+from vole.base import log
+from vole.base.clock import Moment, StoreClock, after, in_seconds, seconds
 from vole.base.errors import NotFound
 from vole.base.ids import JobId
 from vole.evidence.artifacts import ArtifactStore
@@ -14,8 +15,13 @@ from vole.jobs import ledger, reads
 from vole.jobs.index import QueueIndex
 from vole.jobs.model import Policy, Touched
 from vole.people import ledger as people
+from vole.repos import reads as hosted
 from vole.runners import ledger as runners
-from vole.store.database import Database, Tx
+from vole.store.database import Database, Tx, View
+
+_log = log.get("vole.upkeep")
+
+_PAUSE = seconds(0.001)  # between the last moment of one process and the first of the next: ids of one do not meet
 
 
 class Reloadable(Protocol):
@@ -37,6 +43,7 @@ class UpkeepParts:
     artifacts: ArtifactStore
     ended: Callable[[Touched], None]
     waits: Callable[[JobId], Awaitable[str]]
+    clock: StoreClock
 
 
 class Upkeep:
@@ -48,8 +55,17 @@ class Upkeep:
         self._last: Moment | None = None
 
     async def on_start(self) -> None:
-        """Every live lease gets one fresh span, nobody is connected, and the index is made from the rows."""
-        await self._parts.db.write(_restart, self._parts.index, self._policy)
+        """Every live lease gets one fresh span, nobody is connected, and the index is made from the rows.
+
+        Time goes on from what is written down: ids sort by it, and so do the event log, runs and the queue.
+        """
+        behind = self._parts.clock.not_before(after(await self._parts.db.read(_last_moment), _PAUSE))
+        if behind > _PAUSE:
+            _log.warning(
+                "the wall clock was set back: time goes on from the last moment stored", by_s=in_seconds(behind)
+            )
+        # From here on the first sweep measures its gap: until the doors are open nobody can renew.
+        self._last = await self._parts.db.write(_restart, self._parts.index, self._policy)
         self._parts.artifacts.drop_partials(self._parts.index.held.keys())
 
     async def once(self) -> None:
@@ -74,8 +90,14 @@ class Upkeep:
             return ""
 
 
-def _restart(tx: Tx, index: QueueIndex, policy: Policy) -> None:
+async def _last_moment(view: View) -> Moment:
+    """Of whatever has an id that must sort before the next one."""
+    return max(await reads.last_moment(view), await hosted.last_moment(view))
+
+
+def _restart(tx: Tx, index: QueueIndex, policy: Policy) -> Moment:
     ledger.restart(tx, index, policy)
     runners.disconnect_all(tx)
     for name, (keys, granted) in people.run_grants(tx).items():  # of a database from before they were noted
         runners.note_rights(tx, name, keys, granted)
+    return tx.now

@@ -30,6 +30,12 @@ async def open_intents(view: View) -> list[OpenIntent]:
     return found
 
 
+async def last_moment(view: View) -> Moment:
+    """When the newest push was received; 0 where there is none."""
+    row = await view.one("SELECT received_at FROM pushes ORDER BY id DESC LIMIT 1")
+    return Moment(0 if row is None else row["received_at"])
+
+
 async def seen_refs(view: View, repo: RepoId) -> list[SeenRef]:
     """Where each ref of a repository was after the last push that moved it."""
     return [rows.seen(row) for row in await view.all(rows.SEEN, repo=repo)]

@@ -9,7 +9,7 @@ import pytest
 from tests.aio import run
 from vole.base import limits
 from vole.base.bell import Bells
-from vole.base.clock import ManualClock, SystemClock, iso, seconds
+from vole.base.clock import ManualClock, Moment, SystemClock, after, iso, seconds
 from vole.base.entropy import SeededEntropy, SystemEntropy
 from vole.base.errors import Invalid
 from vole.base.ids import AccountName, CommitId, JobKey, RefName, RepoName
@@ -77,6 +77,15 @@ def test_the_clock_never_steps_and_shows_utc():
 
     assert first <= second
     assert iso(ManualClock().now()) == "2027-01-15T08:00:00.000Z"
+
+
+def test_a_clock_that_is_behind_what_is_stored_goes_on_from_there():
+    for clock in (SystemClock(), ManualClock()):
+        ahead = after(clock.now(), seconds(3600))
+
+        assert clock.not_before(ahead) > seconds(3599)
+        assert clock.now() >= ahead
+        assert clock.not_before(Moment(0)) == 0
 
 
 def test_ids_grow_even_when_the_clock_goes_back():

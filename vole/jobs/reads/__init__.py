@@ -101,6 +101,12 @@ async def _rested(view: View, row: Row) -> _Rested:
 # ---- What flows ask
 
 
+async def last_moment(view: View) -> Moment:
+    """When the newest event was; 0 where there is none."""
+    row = await view.one("SELECT at FROM events ORDER BY id DESC LIMIT 1")
+    return Moment(0 if row is None else row["at"])
+
+
 async def find_run(view: View, repo: RepoId, number: RunNumber) -> RunId:
     """Raises NotFound."""
     row = await view.one("SELECT id FROM runs WHERE repo_id = :repo AND number = :number", repo=repo, number=number)

@@ -1,0 +1,84 @@
+"""What people push: runs of every shape of the dialect that the queue can tell apart, made once and used again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from random import Random
+from typing import Any
+
+from tests.queueing import a_job, a_run
+from vole.base.ids import CommitId, RefName, RepoName
+from vole.flows.push.planning import Planned
+from vole.repos.model import RunDocument
+from vole.wire import codec
+from vole.wire.plan import JobPlan, RunPlan
+
+SETS: tuple[tuple[str, ...], ...] = ((), (), (), ("linux",), ("linux",), ("arm64", "linux"), ("fast",), ("gpu",))
+BAD_IF = "fromJSON('[') == 1"  # cannot be evaluated once its needs are done
+
+
+def _matrix(count: int, **more: Any) -> list[JobPlan]:
+    return [a_job(f"m.{number}", **more) for number in range(1, count + 1)]
+
+
+SHAPES: dict[str, Any] = {
+    "one": lambda: [a_job("one")],
+    "two": lambda: [a_job("a", timeout_s=3), a_job("b", on_lost="fail")],
+    "chain": lambda: [a_job("x", timeout_s=4), a_job("y", needs=("x",)), a_job("z", needs=("y",), if_="always()")],
+    "fork": lambda: [a_job("x"), a_job("y", needs=("x",)), a_job("n", needs=("x",), if_="failure()")],
+    "join": lambda: [a_job("a"), a_job("b"), a_job("c", needs=("a", "b")), a_job("d", needs=("c",))],
+    "matrix": lambda: [*_matrix(3), a_job("after", needs=("m",))],
+    "narrow": lambda: [*_matrix(4, max_parallel=2), a_job("after", needs=("m",), if_="always()")],
+    "slow-fail": lambda: [*_matrix(3, fail_fast=False), a_job("after", needs=("m",))],
+    "gentle": lambda: [a_job("x", continue_on_error=True, on_lost="fail"), a_job("y", needs=("x",))],
+    "frail": lambda: [a_job("one", on_lost="fail")],
+    "short": lambda: [a_job("one", timeout_s=2)],
+    "soon": lambda: [a_job("one", timeout_s=6), a_job("y", needs=("one",), if_="cancelled()")],
+    "muddled": lambda: [a_job("x"), a_job("y", needs=("x",), if_=BAD_IF)],
+    "never": lambda: [a_job("x", if_="false")],
+    "skipped": list,
+}
+
+
+@cache
+def _shaped(shape: str, repo: str, labels: tuple[str, ...]) -> tuple[JobPlan, ...]:
+    return tuple(replace(job, repository=RepoName(repo), runs_on=labels) for job in SHAPES[shape]())
+
+
+@cache
+def _run(shape: str, repo: str, labels: tuple[str, ...], ref: str, commit: int) -> tuple[RunPlan, RunDocument]:
+    jobs = tuple(replace(job, commit=_commit(commit)) for job in _shaped(shape, repo, labels))
+    skipped: Any = "filter" if shape == "skipped" else None
+    plan = replace(a_run(*jobs, skipped=skipped), ref=RefName(ref), commit=_commit(commit))
+    return plan, RunDocument(plan.ref, codec.canonical(plan).decode())
+
+
+def _commit(number: int) -> CommitId:
+    return CommitId(f"{number:040x}")
+
+
+COMMITS = 40  # of a branch; then it begins again
+
+
+class Workload:
+    """Draws pushes."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self._commits = 0
+
+    def commit(self) -> CommitId:
+        self._commits = self._commits % COMMITS + 1
+        return _commit(self._commits)
+
+    def planned(self, repo: str, refs: list[tuple[str, CommitId]]) -> Planned:
+        """Zero to two workflows for each ref that moves to a commit."""
+        planned = Planned()
+        for ref, commit in refs:
+            for _ in range(self._rng.choice((0, 1, 1, 1, 1, 2))):
+                shape = self._rng.choice(tuple(SHAPES))
+                plan, document = _run(shape, repo, self._rng.choice(SETS), ref, int(commit, 16))
+                planned.plans.append(plan)
+                planned.documents.append(document)
+        return planned
