@@ -33,7 +33,10 @@ test: check
 slow: venv
 	$(PYTHON) -m pytest --slow --timeout 1200 -m slow tests
 
-sim kill:
+kill: venv
+	$(PYTHON) -m tests.fault.kill --kills $(if $(filter file,$(origin N)),1000,$(N)) $(if $(SEED),--seed $(SEED))
+
+sim:
 	@echo "make $@ comes with the simulation (docs/roadmap.md, phase 2)" && exit 2
 
 bench: venv

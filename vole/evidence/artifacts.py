@@ -13,10 +13,13 @@ import shutil
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
+from vole.base import log
 from vole.base.errors import Conflict, Invalid, NotFound, Unavailable
 from vole.base.ids import Epoch, JobId, RepoId
 from vole.evidence.logs import sync_folder
 from vole.evidence.model import Upload, WrongOffset, check_file
+
+_log = log.get("vole.evidence")
 
 _PARTIAL = "partial"
 
@@ -73,6 +76,7 @@ class ArtifactStore:
         try:
             self._keep(upload, final)
         except OSError as error:
+            _log.error("an artifact could not be made durable", artifact=str(final), why=error.strerror)
             if error.errno != errno.ENOSPC:  # what could not be made durable may be lost without another word
                 for path in (self._partial(upload), final):
                     path.unlink(missing_ok=True)

@@ -13,10 +13,12 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vole.base import limits
+from vole.base import limits, log
 from vole.base.errors import Conflict, Exhausted, Unavailable
 from vole.base.ids import RepoName
 from vole.evidence.model import LogKey, WrongOffset
+
+_log = log.get("vole.evidence")
 
 __all__ = ["LogKey", "LogStore", "Seal", "WrongOffset"]
 
@@ -106,6 +108,7 @@ class LogStore:
             length = self._sync(key, None if known is None else known.descriptor)
         except OSError as error:
             self._unsure.add(key)
+            _log.error("a log could not be made durable", log=str(self.path(key)), why=error.strerror)
             raise Unavailable(f"the log cannot be made durable just now: {error.strerror}") from None
         self._unsure.discard(key)
         hasher = _digest(self.path(key)) if known is None or known.hasher is None else known.hasher
@@ -160,17 +163,17 @@ class LogStore:
         return opened
 
 
-def _write(log: _Open, data: bytes) -> None:
+def _write(file: _Open, data: bytes) -> None:
     rest = memoryview(data)
     try:
         while rest:
-            rest = rest[os.write(log.descriptor, rest) :]
+            rest = rest[os.write(file.descriptor, rest) :]
     except OSError as error:
-        os.ftruncate(log.descriptor, log.length)
+        os.ftruncate(file.descriptor, file.length)
         raise _cannot(error) from None
-    log.length += len(data)
-    if log.hasher is not None:
-        log.hasher.update(data)
+    file.length += len(data)
+    if file.hasher is not None:
+        file.hasher.update(data)
 
 
 def _cannot(error: OSError) -> Unavailable:
