@@ -12,10 +12,13 @@ from tests.endtoend.git_server import CI, forge
 from tests.fault import test_queue_changes as life
 from tests.fault.failing import Failing, Stubborn
 from tests.leasing_server import Server
-from tests.queueing import POLICY
+from tests.queueing import POLICY, a_job, a_run
+from vole.base.clock import seconds
 from vole.base.errors import Unavailable
+from vole.base.ids import RepoName, RunNumber
 from vole.flows.leasing import sessions
 from vole.store import database
+from vole.wire import runner
 
 KINDS = ["busy", "full", "ioerr"]
 TRIES_MAX = 120  # of one deed: the longest change has half as many statements
@@ -126,3 +129,55 @@ def test_a_push_that_the_store_cannot_take_is_refused_or_settled_later_and_has_o
     run(story(), timeout_s=55)
 
     assert stubborn.failures["confirm_push"] > 8
+
+
+async def troubles(world: World) -> None:
+    """One job is handed back, one expires, one is cancelled while it runs and not acknowledged."""
+    world.session = None
+    await world.begin()
+    await world.server.account("mac-1", "app")
+    await world.server.account("ada", "app", kind="git")
+    ada = await world.server.person("ada")
+    await world.again(lambda: world.server.enqueues(a_run(a_job("one"), a_job("two"), a_job("three"))))
+    world.session = await world.again(lambda: world.server.connects("mac-1", slots=3))
+    given = [await world.again(lambda token=f"t-{n}": life.lease(world, token)) for n in range(3)]
+    back, silent, unwanted = given
+    for job in (back, silent, unwanted):
+        key = (job.lease.job, job.lease.epoch)
+        await world.again(lambda key=key: life.say(world, "started", runner.Started(*key)))
+    leasing = world.server.leasing
+    key = (back.lease.job, back.lease.epoch)
+    await world.again(lambda: life.say(world, "handback", runner.Handback(*key, "disk is low")))
+    await world.again(lambda: leasing.cancel(ada, RepoName("app"), RunNumber(1), unwanted.key, "not this one"))
+    Stubborn.armed = False
+    for _ in range(15):  # past the TTL, with no gap
+        await world.server.upkeep.once()
+        world.clock.advance(seconds(4))
+    Stubborn.armed = True
+    await world.again(lambda: life.sweep(world))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.proves("I-14", "I-19", "I-20")
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_ends_leases_happens_whole_or_not_at_all_and_then_again(tmp_path, stubborn, kind, monkeypatch):
+    monkeypatch.setattr(Failing, "kind", kind)
+
+    async def story() -> None:
+        world = World(tmp_path)
+        await troubles(world)
+        stubborn.armed = False
+        world.server.check()
+        jobs = world.server.rows("SELECT key, state, conclusion, losses, set_aside FROM jobs ORDER BY ordinal")
+        assert [tuple(row) for row in jobs] == [
+            ("one", "queued", None, 1, None),
+            ("two", "queued", None, 1, None),
+            ("three", "finished", "cancelled", 0, None),
+        ]
+        assert (world.server.index.queued, world.server.index.held) == (2, {})
+        await world.server.end()
+
+    run(story(), timeout_s=55)
+
+    assert {"hand_back", "_cancel", "sweep"} <= set(stubborn.failures)
+    assert stubborn.failures["sweep"] > 15
