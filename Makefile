@@ -39,8 +39,8 @@ slow: venv
 sim: venv
 	$(PYTHON) -m tests.sim $(if $(SEED),--seed $(SEED),-n $(N))
 
-kill:
-	@echo "make $@ comes with the simulation (docs/roadmap.md, phase 2)" && exit 2
+kill: venv
+	$(PYTHON) -m tests.fault.kill --kills $(if $(filter file,$(origin N)),1000,$(N)) $(if $(SEED),--seed $(SEED))
 
 bench: venv
 	$(PYTHON) -m tests.bench $(if $(ONLY),--only $(ONLY))

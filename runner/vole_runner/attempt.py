@@ -315,8 +315,8 @@ class Attempt:
         self._marks.append(mark)
         self._send_marks()
 
-    def connected(self) -> None:
-        """A new connection: what was said on the last one may not have arrived. A border said twice is kept once."""
+    def say_again(self) -> None:
+        """What was said may not have arrived, or was not taken in. A border said twice is kept once."""
         self._marks_sent = 0
         self._send_marks()
 

@@ -102,10 +102,17 @@ def _open_up(folder: str) -> None:
 
 
 def _short_folder(root: Path) -> Path:
-    """A private folder for sockets: in WORK where its path leaves room for their names, else in the temporary one."""
+    """A private folder for sockets: in WORK where its path leaves room for their names, else in the temporary one.
+
+    WORK/run then leads there, so that the process after one that was killed finds it and removes it.
+    """
     folder = root / "run"
+    if folder.is_symlink():
+        remove_tree(folder.readlink())
+    remove_tree(folder)
     if len(os.fsencode(folder)) + 40 <= limits.SOCKET_PATH_BYTES_MAX:
-        remove_tree(folder)
         folder.mkdir(mode=0o700)
         return folder
-    return Path(tempfile.mkdtemp(prefix="vole-"))
+    elsewhere = Path(tempfile.mkdtemp(prefix="vole-"))
+    folder.symlink_to(elsewhere)
+    return elsewhere

@@ -138,7 +138,7 @@ class Keeper:
         self._welcomed = True
         self._renewals.connected()
         for attempt in self._attempts.values():
-            attempt.connected()
+            attempt.say_again()
         self._ask_again()
 
     def disconnected(self, why: str) -> None:
@@ -249,7 +249,10 @@ class Keeper:
             self._uplink.send(parked.want)
 
     def _wait_is_over(self) -> None:
+        """Say again what the forge could not take in just now; it does not say which word that was."""
         self._renewals.start_again()
+        for attempt in self._attempts.values():
+            attempt.say_again()
         self._ask_again()
 
     async def _want(self, number: int, token: str) -> Want:

@@ -555,3 +555,20 @@ def test_a_forge_that_cannot_take_renewals_in_does_not_keep_the_lease_alive(tmp_
             assert forge.queue.words(runner.Finish) == []
 
     run(story())
+
+
+def test_step_borders_that_the_forge_could_not_take_in_are_said_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_forge(tmp_path) as forge, a_runner(forge):
+            (commit,) = a_repository(forge, [{"a": b"1"}])
+            forge.queue.marks_refusal = Unavailable("the disk is full")
+            forge.offer("echo on; sleep 60", commit=commit)
+            await forge.queue.until(lambda: forge.queue.words(runner.Marks))
+            forge.queue.marks_refusal = None
+
+            await forge.queue.until(lambda: len(forge.queue.words(runner.Marks)) == 2)
+
+            first, second = forge.queue.words(runner.Marks)
+            assert first == second
+
+    run(story())

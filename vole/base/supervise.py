@@ -13,6 +13,7 @@ from typing import Protocol
 
 from vole.base import limits, log
 from vole.base.bell import Bells
+from vole.base.errors import Unavailable
 
 _log = log.get("vole.supervise")
 
@@ -45,10 +46,11 @@ class Sweep:
     topics: tuple[str, ...] = ()
     failures: int = field(default=0, init=False)
     last_error: str | None = field(default=None, init=False)
+    pause_max_s: float = field(default=SWEEP_PAUSE_MAX_S, init=False)
 
     def pause_s(self) -> float:
         """How long until the next try: longer after each failure in a row."""
-        return self.every_s if not self.failures else min(self.every_s * 2**self.failures, SWEEP_PAUSE_MAX_S)
+        return self.every_s if not self.failures else min(self.every_s * 2**self.failures, self.pause_max_s)
 
     async def step(self) -> None:
         """Run `once`; a failure is logged and counted, never raised."""
@@ -56,6 +58,8 @@ class Sweep:
             await self.once()
         except Exception as error:
             self.failures += 1
+            # A full disk is not a broken sweep: jobs go on soon after there is room again.
+            self.pause_max_s = limits.LOOK_S if isinstance(error, Unavailable) else SWEEP_PAUSE_MAX_S
             self.last_error = f"{type(error).__name__}: {error}"[: limits.PROBLEM_CHARS_MAX]
             _log.error("sweep failed", sweep=self.name, failures=self.failures, trace=error)
         else:

@@ -6,16 +6,20 @@ who may send or fetch one.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
+from vole.base import log
 from vole.base.errors import Conflict, Invalid, NotFound, Unavailable
 from vole.base.ids import Epoch, JobId, RepoId
 from vole.evidence.logs import sync_folder
 from vole.evidence.model import Upload, WrongOffset, check_file
+
+_log = log.get("vole.evidence")
 
 _PARTIAL = "partial"
 
@@ -34,22 +38,28 @@ class ArtifactStore:
         return _size(self._partial(upload))
 
     def append(self, upload: Upload, offset: int, data: bytes) -> int:
-        """The length after `data` was written at `offset`. Raises WrongOffset for any place but the end."""
+        """The length after `data` was written at `offset`.
+
+        Raises WrongOffset for any place but the end, Unavailable when the disk takes no more.
+        """
         here = self.begin(upload)
         if offset != here:
             raise WrongOffset(here)
         if here + len(data) > upload.file.size:
             raise Invalid(f"artifact {upload.file.name!r}: more than the {upload.file.size} bytes it said it had")
         path = self._partial(upload)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _cannot(error) from None
         try:
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
         except OSError as error:
             os.ftruncate(descriptor, here)
-            raise Unavailable(f"the artifact cannot be written just now: {error.strerror}") from None
+            raise _cannot(error) from None
         finally:
             os.close(descriptor)
         return here + len(data)
@@ -57,11 +67,22 @@ class ArtifactStore:
     def commit(self, upload: Upload) -> None:
         """The file is whole: keep it. Done twice is done once.
 
-        Raises WrongOffset while bytes are missing, Conflict for other bytes than were declared; those are thrown away.
+        Raises WrongOffset while bytes are missing, Conflict for other bytes than were declared, Unavailable for bytes
+        that cannot be made durable; those of both are thrown away and have to be sent again.
         """
         final = self._final(upload.repo, upload.file.sha256)
         if final.exists():
             return
+        try:
+            self._keep(upload, final)
+        except OSError as error:
+            _log.error("an artifact could not be made durable", artifact=str(final), why=error.strerror)
+            if error.errno != errno.ENOSPC:  # what could not be made durable may be lost without another word
+                for path in (self._partial(upload), final):
+                    path.unlink(missing_ok=True)
+            raise _cannot(error) from None
+
+    def _keep(self, upload: Upload, final: Path) -> None:
         if upload.file.size == 0:
             self._partial(upload).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._partial(upload).touch(mode=0o600)
@@ -116,6 +137,10 @@ class ArtifactStore:
 
     def _partial(self, upload: Upload) -> Path:
         return self._root / _PARTIAL / str(upload.repo) / f"{upload.job}-{upload.epoch}-{upload.file.sha256}"
+
+
+def _cannot(error: OSError) -> Unavailable:
+    return Unavailable(f"the artifact cannot be written just now: {error.strerror}")
 
 
 def _size(path: Path) -> int:

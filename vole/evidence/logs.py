@@ -13,10 +13,12 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vole.base import limits
+from vole.base import limits, log
 from vole.base.errors import Conflict, Exhausted, Unavailable
 from vole.base.ids import RepoName
 from vole.evidence.model import LogKey, WrongOffset
+
+_log = log.get("vole.evidence")
 
 __all__ = ["LogKey", "LogStore", "Seal", "WrongOffset"]
 
@@ -43,6 +45,7 @@ class LogStore:
         self._root = root
         self._open: OrderedDict[LogKey, _Open] = OrderedDict()
         self._sealed: set[LogKey] = set()
+        self._unsure: set[LogKey] = set()  # not made durable when they should have been
 
     def path(self, key: LogKey) -> Path:
         """Where the log lies, whether it is there or not."""
@@ -93,18 +96,21 @@ class LogStore:
         self._sealed.discard(key)
 
     def seal(self, key: LogKey) -> Seal:
-        """Length and digest of the log, once it is durable with the folders it lies in."""
+        """Length and digest of the log, once it is durable with the folders it lies in. Raises Unavailable.
+
+        After an fsync that failed, the system holds pages for written that never were, and the next fsync says nothing
+        of them: such a log is written again, whole, before it counts.
+        """
         known = self._open.pop(key, None)
         if known is None and not self.path(key).exists():
             return Seal(0, hashlib.sha256().hexdigest())
-        descriptor = os.open(self.path(key), os.O_RDONLY) if known is None else known.descriptor
         try:
-            os.fsync(descriptor)
-            length = os.fstat(descriptor).st_size
-        finally:
-            os.close(descriptor)
-        for folder in self._folders(key):
-            sync_folder(folder)
+            length = self._sync(key, None if known is None else known.descriptor)
+        except OSError as error:
+            self._unsure.add(key)
+            _log.error("a log could not be made durable", log=str(self.path(key)), why=error.strerror)
+            raise Unavailable(f"the log cannot be made durable just now: {error.strerror}") from None
+        self._unsure.discard(key)
         hasher = _digest(self.path(key)) if known is None or known.hasher is None else known.hasher
         return Seal(length, hasher.hexdigest())
 
@@ -119,6 +125,21 @@ class LogStore:
         while self._open:
             os.close(self._open.popitem()[1].descriptor)
 
+    def _sync(self, key: LogKey, opened: int | None) -> int:
+        """How long the log is, now that it is durable. Closes `opened`. Raises OSError."""
+        descriptor = os.open(self.path(key), os.O_RDONLY) if opened is None else opened
+        try:
+            if key in self._unsure:
+                _write_again(self.path(key))
+            else:
+                os.fsync(descriptor)
+            length = self.path(key).stat().st_size
+        finally:
+            os.close(descriptor)
+        for folder in self._folders(key):
+            sync_folder(folder)
+        return length
+
     def _folders(self, key: LogKey) -> list[Path]:
         job = self.path(key).parent
         return [job, job.parent, job.parent.parent]
@@ -129,8 +150,11 @@ class LogStore:
             self._open.move_to_end(key)
             return known
         path = self.path(key)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _cannot(error) from None
         length = os.fstat(descriptor).st_size
         opened = _Open(descriptor, length) if length == 0 else _Open(descriptor, length, None)
         self._open[key] = opened
@@ -139,17 +163,31 @@ class LogStore:
         return opened
 
 
-def _write(log: _Open, data: bytes) -> None:
+def _write(file: _Open, data: bytes) -> None:
     rest = memoryview(data)
     try:
         while rest:
-            rest = rest[os.write(log.descriptor, rest) :]
+            rest = rest[os.write(file.descriptor, rest) :]
     except OSError as error:
-        os.ftruncate(log.descriptor, log.length)
-        raise Unavailable(f"the log cannot be written just now: {error.strerror}") from None
-    log.length += len(data)
-    if log.hasher is not None:
-        log.hasher.update(data)
+        os.ftruncate(file.descriptor, file.length)
+        raise _cannot(error) from None
+    file.length += len(data)
+    if file.hasher is not None:
+        file.hasher.update(data)
+
+
+def _cannot(error: OSError) -> Unavailable:
+    return Unavailable(f"the log cannot be written just now: {error.strerror}")
+
+
+def _write_again(path: Path) -> None:
+    """The same bytes in another file, durable, in the place of this one."""
+    fresh = path.with_name(f"{path.name}.again")
+    with path.open("rb") as old, fresh.open("wb") as new:
+        shutil.copyfileobj(old, new)
+        new.flush()
+        os.fsync(new.fileno())
+    fresh.replace(path)
 
 
 def _digest(path: Path) -> hashlib._Hash:

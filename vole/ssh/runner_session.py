@@ -78,11 +78,13 @@ class RunnerDoor:
             await asyncio.shield(asyncio.ensure_future(self._leave(control, connection, cause)))
 
     async def _leave(self, control: _Control, connection: Connection, cause: str) -> None:
-        await control.end()
-        await self.leasing.goodbye(control.session, cause=cause)
-        if control.refused:
-            await control.channel.gone(limits.RUNNER_PARTING_S)
-        connection.close(cause)
+        try:
+            await control.end()
+            await self.leasing.goodbye(control.session, cause=cause)
+            if control.refused:
+                await control.channel.gone(limits.RUNNER_PARTING_S)
+        finally:
+            connection.close(cause)
 
 
 class _Control:

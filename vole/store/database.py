@@ -19,10 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
+from vole.base import log
 from vole.base.clock import Clock, Moment
 from vole.base.entropy import Entropy
 from vole.base.errors import Unavailable
 from vole.store import migrate
+
+_log = log.get("vole.store")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -141,6 +144,7 @@ class Database:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
         self._idle: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()  # of readers, as many as threads
         self._glancing: sqlite3.Connection | None = None  # the loop's
+        self._writer: sqlite3.Connection | None = None  # the writer thread's
         self._thread = threading.Thread(target=self._write_all, name="store-writer", daemon=True)
         self._opened: Future[None] = Future()
         self._closed = False
@@ -226,17 +230,18 @@ class Database:
 
     def _write_all(self) -> None:
         try:
-            connection = open_writer(self._path)
+            self._writer = open_writer(self._path)
         except BaseException as error:
-            self._opened.set_exception(error)
+            self._opened.set_exception(_as_unavailable(error))
             return
         self._opened.set_result(None)
         going_on = True
         while going_on:
             group, going_on = self._next_group()
             if group:
-                self._commit(connection, group)
-        connection.close()
+                self._commit(group)
+        if self._writer is not None:
+            self._writer.close()
 
     def _next_group(self) -> tuple[list[_Waiting], bool]:
         group: list[_Waiting] = []
@@ -251,27 +256,43 @@ class Database:
                 return group, True
         return group, False
 
-    def _commit(self, connection: sqlite3.Connection, group: list[_Waiting]) -> None:
-        done: list[Tx] = []
-        batch, before = Batch(), connection.total_changes
+    def _commit(self, group: list[_Waiting]) -> None:
+        done: list[tuple[_Waiting, Tx]] = []
+        batch = Batch()
         try:
+            connection = self._writer = self._writer or open_writer(self._path)
+            before = connection.total_changes
             connection.execute("BEGIN IMMEDIATE")
             for waiting in group:
                 self._apply(Tx(connection, self._clock.now(), self._entropy, batch), waiting, done)
             connection.execute("COMMIT")
             self.commits += connection.total_changes != before  # a sweep that found nothing to do wrote nothing
         except BaseException as error:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            self._roll_back(error)
+            _log.error("the store cannot write", changes=len(group), why=str(error))
             for waiting in group:
                 waiting.error = waiting.error or _as_unavailable(error)
         else:
-            for tx in done:
-                for step in tx._after:
-                    step()
+            for waiting, tx in done:
+                _follow(waiting, tx)
         _hand_over(group)
 
-    def _apply(self, tx: Tx, waiting: _Waiting, done: list[Tx]) -> None:
+    def _roll_back(self, error: BaseException) -> None:
+        """Nothing of a failed commit stays. A connection that cannot even do that, or whose file failed below it, is
+        closed, and the next group opens another one."""
+        if self._writer is None:
+            return
+        try:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            if _code(error) != sqlite3.SQLITE_IOERR:
+                return
+        except sqlite3.Error:
+            pass  # closing rolls back
+        self._writer.close()
+        self._writer = None
+
+    def _apply(self, tx: Tx, waiting: _Waiting, done: list[tuple[_Waiting, Tx]]) -> None:
         connection = tx.connection
         connection.execute("SAVEPOINT change")
         try:
@@ -284,7 +305,7 @@ class Database:
             waiting.error = _as_unavailable(error)
         else:
             connection.execute("RELEASE change")
-            done.append(tx)
+            done.append((waiting, tx))
 
 
 def _hand_over(group: list[_Waiting]) -> None:
@@ -300,6 +321,15 @@ def _hand_over(group: list[_Waiting]) -> None:
 def _hand_over_all(answered: list[_Waiting]) -> None:
     for waiting in answered:
         waiting.hand_over()
+
+
+def _follow(waiting: _Waiting, tx: Tx) -> None:
+    """What comes after a durable change. A step that fails fails its caller, never the thread that all write on."""
+    try:
+        for step in tx._after:
+            step()
+    except Exception as error:
+        waiting.error = error
 
 
 def _nothing(_: Tx) -> None:
@@ -356,8 +386,18 @@ def _driven(reading: Coroutine[Any, Any, T], name: str) -> T:
     raise AssertionError(f"the read {name} awaited something other than its view")
 
 
+_FREE_SPACE = "free space on the disk of the server's folder, then try again"
+
+
 def _as_unavailable(error: BaseException) -> BaseException:
-    """A full disk or a busy file is no bug of ours: say it as what it is."""
+    """A full disk or a busy file is no bug of ours: say it as what it is, and what helps."""
     if isinstance(error, sqlite3.OperationalError):
-        return Unavailable(f"the store cannot write just now: {error}")
+        next_step = _FREE_SPACE if _code(error) == sqlite3.SQLITE_FULL else None
+        return Unavailable(f"the store cannot write just now: {error}", next_step=next_step)
     return error
+
+
+def _code(error: BaseException) -> int:
+    """SQLite's primary result code; 0 for an error that is not its own."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF

@@ -11,7 +11,7 @@ from vole.base import limits
 from vole.base.bell import Bells
 from vole.base.clock import ManualClock, Moment, SystemClock, after, iso, seconds
 from vole.base.entropy import SeededEntropy, SystemEntropy
-from vole.base.errors import Invalid
+from vole.base.errors import Invalid, Unavailable
 from vole.base.ids import AccountName, CommitId, JobKey, RefName, RepoName
 from vole.base.supervise import SWEEP_PAUSE_MAX_S, Sweep, repeat
 from vole.base.supervise import run as supervise
@@ -127,6 +127,19 @@ def test_a_failing_sweep_is_counted_and_waits_longer_each_time():
     assert "disk on fire" in sweep.last_error
     assert pauses == sorted(pauses)
     assert pauses[-1] == SWEEP_PAUSE_MAX_S
+
+
+def test_a_sweep_whose_store_cannot_write_is_tried_again_soon():
+    async def full() -> None:
+        raise Unavailable("the store cannot write just now")
+
+    async def story():
+        sweep = Sweep("leases", full, every_s=1.0)
+        for _ in range(8):
+            await sweep.step()
+        return sweep.pause_s()
+
+    assert run(story()) == limits.LOOK_S
 
 
 def test_a_sweep_that_works_again_is_forgiven():

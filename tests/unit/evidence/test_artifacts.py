@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import errno
 import hashlib
+from pathlib import Path
 
 import pytest
 
 from vole.base import limits
-from vole.base.errors import Conflict, Exhausted, Invalid, NotFound
+from vole.base.errors import Conflict, Exhausted, Invalid, NotFound, Unavailable
 from vole.base.ids import Epoch, JobId, RepoId
+from vole.evidence import artifacts
 from vole.evidence.artifacts import ArtifactStore
 from vole.evidence.model import Upload, WrongOffset, check_file
 from vole.wire.runner import ArtifactFile
@@ -48,6 +51,38 @@ def test_a_piece_for_another_place_is_answered_with_the_right_one(store):
         store.append(an_upload(), 2, b"zz")
 
     assert refused.value.offset == 4
+
+
+def test_a_file_that_could_not_be_made_durable_is_thrown_away_and_sent_again(store, monkeypatch):
+    def fails(descriptor):
+        raise OSError(errno.EIO, "Input/output error")
+
+    store.append(an_upload(), 0, DATA)
+    with monkeypatch.context() as patch:
+        patch.setattr(artifacts.os, "fsync", fails)
+        with pytest.raises(Unavailable, match="cannot be written just now: Input/output error"):
+            store.commit(an_upload())
+
+    assert store.begin(an_upload()) == 0
+    store.append(an_upload(), 0, DATA)
+    store.commit(an_upload())
+    assert store.has(RepoId(1), SHA, len(DATA))
+
+
+def test_a_disk_without_room_for_a_folder_costs_no_byte_that_is_here(store, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    store.append(an_upload(), 0, DATA)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", full)
+        with pytest.raises(Unavailable, match="No space left"):
+            store.commit(an_upload())
+        with pytest.raises(Unavailable, match="No space left"):
+            store.append(an_upload(job=6), 0, DATA)
+
+    store.commit(an_upload())
+    assert store.has(RepoId(1), SHA, len(DATA))
 
 
 def test_other_bytes_than_were_declared_are_no_artifact_and_are_thrown_away(store):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 
@@ -104,6 +105,41 @@ def test_an_append_that_the_disk_cuts_short_leaves_the_log_as_it_was(logs, monke
 
     assert logs.read(KEY, 0, 99) == b"abc"
     assert logs.append_at(KEY, 3, b"def") == 6
+
+
+def test_a_log_whose_folder_cannot_be_made_is_taken_later(logs, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.Path, "mkdir", full)
+        with pytest.raises(Unavailable, match="cannot be written just now: No space left"):
+            logs.append_at(KEY, 0, b"abc")
+
+    assert logs.append_at(KEY, 0, b"abc") == 3
+
+
+@pytest.mark.proves("I-34")
+def test_a_log_that_could_not_be_made_durable_is_written_again_before_it_counts(logs, monkeypatch):
+    logs.append_at(KEY, 0, b"abc")
+    written = logs.path(KEY).stat().st_ino
+    real, failures = os.fsync, iter([OSError(errno.EIO, "Input/output error")])
+
+    def fails_once(descriptor):
+        for error in failures:
+            raise error
+        real(descriptor)
+
+    monkeypatch.setattr(module.os, "fsync", fails_once)
+    with pytest.raises(Unavailable, match="cannot be made durable just now: Input/output error"):
+        logs.seal(KEY)
+
+    seal = logs.seal(KEY)
+
+    # The second fsync of the same file would have said that all is well.
+    assert logs.path(KEY).stat().st_ino != written
+    assert seal == module.Seal(3, hashlib.sha256(b"abc").hexdigest())
+    assert [path.name for path in logs.path(KEY).parent.iterdir()] == [str(KEY.epoch)]
 
 
 def test_more_logs_than_may_be_open_are_written_all_the_same(logs, monkeypatch):

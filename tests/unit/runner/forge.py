@@ -54,6 +54,7 @@ class QueueInMemory:
         self.goodbyes: list[str] = []
         self.hello_refusal: VoleError | None = None
         self.renew_refusal: VoleError | None = None
+        self.marks_refusal: VoleError | None = None
         self.answers_renewals = True
         self.needed: dict[str, tuple[ArtifactFile, ...]] = {}
         self.needed_root = Path()
@@ -108,6 +109,8 @@ class QueueInMemory:
     async def marks(self, session: Session, marks: runner.Marks) -> None:
         self._say(marks)
         self._held(marks.job, marks.epoch)
+        if self.marks_refusal is not None:
+            raise self.marks_refusal
 
     async def finish(self, session: Session, finish: Finish) -> Finished:
         self._say(finish)

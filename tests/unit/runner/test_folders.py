@@ -122,3 +122,17 @@ def test_sockets_lie_where_their_path_fits(tmp_path: Path) -> None:
     assert there
     assert length <= limits.SOCKET_PATH_BYTES_MAX
     assert not folders.sockets.exists()
+
+
+def test_the_sockets_of_a_runner_that_was_killed_are_removed_by_the_next(tmp_path: Path) -> None:
+    root = tmp_path / ("x" * 100)
+    killed = Folders.claim(root)
+    (killed.sockets / "h-1.sock").touch()
+    os.close(killed._lock)  # as the kernel does
+
+    folders = Folders.claim(root)
+    try:
+        assert folders.sockets != killed.sockets
+        assert not killed.sockets.exists()
+    finally:
+        folders.release()

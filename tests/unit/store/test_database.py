@@ -404,3 +404,47 @@ def test_no_check_of_a_hot_table_builds_a_table_of_its_own():
             " workflow_blob, event, actor, state, created_at)"
             " VALUES (1, 1, 1, 1, 0, '', '', '', '', '', '', '', 'odd', 0)"
         )
+
+
+def test_a_step_after_a_commit_that_fails_fails_its_caller_and_no_other(tmp_path):
+    def change(tx: Tx) -> None:
+        tx.after_commit(lambda: 1 // 0)
+
+    async def story():
+        db = await _open(tmp_path)
+        answers = await asyncio.gather(db.write(change), db.write(_declare, "a"), return_exceptions=True)
+        await db.write(_declare, "b")
+        found = await db.read(_labels)
+        await db.close()
+        return answers, found
+
+    answers, found = run(story())
+
+    assert isinstance(answers[0], ZeroDivisionError)
+    assert found == ["a", "b"]
+
+
+def test_a_full_disk_is_said_as_one_with_what_helps(tmp_path):
+    def fill(tx: Tx) -> None:
+        (pages,) = tx.connection.execute("PRAGMA page_count").fetchone()
+        tx.connection.execute(f"PRAGMA max_page_count = {pages}")
+        for number in range(2_000):
+            _declare(tx, f"label-{number}")
+
+    def empty(tx: Tx) -> None:
+        tx.connection.execute("PRAGMA max_page_count = 100000")
+
+    async def story():
+        db = await _open(tmp_path)
+        with pytest.raises(Unavailable, match="disk is full") as refused:
+            await db.write(fill)
+        await db.write(empty)
+        await db.write(_declare, "a")
+        found = await db.read(_labels)
+        await db.close()
+        return refused.value, found
+
+    refused, found = run(story())
+
+    assert "free space" in refused.next_step
+    assert found == ["a"]

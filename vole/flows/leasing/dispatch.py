@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 
 from vole.base import limits
-from vole.base.errors import Denied, Fenced, Invalid
+from vole.base.errors import Denied, Fenced, Invalid, Unavailable
 from vole.flows.leasing.desk import Desk, asks_of
 from vole.jobs import ledger
 from vole.jobs.index import QueueIndex
@@ -75,10 +76,14 @@ class Dispatch:
             await self._return(given.result(), parked.session)
 
     async def _return(self, job: Job | Nothing, session: Session) -> None:
-        """Give back a lease that nobody was there to take. Nothing was delivered, so nothing rests."""
+        """Give back a lease that nobody was there to take. Nothing was delivered, so nothing rests.
+
+        Where the store cannot write just now, the start window gives it back; the others of this look get their answer.
+        """
         assert isinstance(job, Job), "only a job is a lease"
         parts = self.desk.parts
-        self.desk.tell(await parts.db.write(_undelivered, parts.index, job, session))
+        with contextlib.suppress(Unavailable):
+            self.desk.tell(await parts.db.write(_undelivered, parts.index, job, session))
 
 
 def _undelivered(tx: Tx, index: QueueIndex, job: Job, session: Session) -> Touched:
