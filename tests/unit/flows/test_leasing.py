@@ -308,8 +308,9 @@ async def _do(server, session, key, deed):
     elif deed == "cancel":
         await leasing.cancel(OPERATOR, RepoName("app"), RunNumber(1), None, "")
     elif deed == "expiry":
-        server.clock.advance(seconds(16))
-        await server.upkeep.once()
+        for _ in range(4):  # a sweep that comes late moves deadlines first
+            server.clock.advance(seconds(4))
+            await server.upkeep.once()
     elif deed == "cap":
         leasing.reconfigure(_Queue())
     else:
