@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from vole.evidence import ledger as evidence
 from vole.evidence import reads as evidence_reads
 from vole.jobs import ledger
 from vole.wire import runner
-from vole.wire.plan import ArtifactPlan, NeededArtifact
+from vole.wire.plan import ArtifactPlan, Concurrency, NeededArtifact
 
 
 @pytest.fixture
@@ -194,3 +195,14 @@ def test_labels_of_a_rerun_are_those_that_were_pinned_beside_the_run(queue):
     rerun(queue, old)
 
     assert queue.run("b").key == "test"
+
+
+def test_a_rerun_goes_through_the_concurrency_group_of_its_documents(queue):
+    plan = replace(a_run(a_job(runs_on=("linux",))), concurrency=Concurrency("deploy"))
+    old = queue.enqueue(plan)
+    end(queue)
+    other = queue.enqueue(plan)
+
+    new = rerun(queue, old)
+
+    assert (keys(queue, other), keys(queue, new)) == ({"test": "queued"}, {"test": "blocked"})
