@@ -140,7 +140,8 @@ class Life:
             policy,
         )
         parts = PushParts(
-            self.store, self.bells, storage, None, self.index, self.leasing.prospects, policy.url  # type: ignore[arg-type]
+            self.store, self.bells, storage, None, self.index,  # type: ignore[arg-type]
+            self.leasing.prospects, self.leasing.ended, policy.url,
         )  # fmt: skip
         self.pushes = Pushes(parts)
         self.upkeep = Upkeep(

@@ -90,7 +90,7 @@ class Store(Database):
         if not self._group:
             late = self._rng.random()
             loop.call_later(self.slow_s + (0.0 if late < 0.7 else late * 0.01), self._turn)
-        waiting: Any = _Waiting(noted, loop.create_future())  # type: ignore[arg-type]
+        waiting = _Waiting(noted, loop, loop.create_future())
         waiting.answer.add_done_callback(_heard)
         self._group.append(waiting)
         return await asyncio.shield(waiting.answer)
@@ -101,6 +101,11 @@ class Store(Database):
         late = self._rng.random()
         if late < 0.1:
             await asyncio.sleep(self.slow_s + late * 0.1)
+        if self.dead:
+            raise asyncio.CancelledError
+        return _driven(query(View(self._connection, self._clock.now()), *args, **kwargs), query.__qualname__)
+
+    def glance(self, query: Any, /, *args: Any, **kwargs: Any) -> Any:
         if self.dead:
             raise asyncio.CancelledError
         return _driven(query(View(self._connection, self._clock.now()), *args, **kwargs), query.__qualname__)
