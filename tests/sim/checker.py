@@ -158,6 +158,8 @@ class Checker(Standing):
         run = self.db.execute("SELECT rerun_of, repo_id FROM runs WHERE id = ?", (job.run,)).fetchone()
         if of.state is not State.FINISHED or of.conclusion != detail["conclusion"] or of.key != job.key:
             self.breaks("I-30", f"job {job.id} is carried as {detail}, what it stands for is {of}")
+        if detail["conclusion"] not in (Conclusion.SUCCESS, Conclusion.SKIPPED):
+            self.breaks("I-30", f"job {job.id} ended as {detail['conclusion']} and was not run again")
         if row["epoch"] != 0 or run["rerun_of"] is None or run["repo_id"] != of.repo:
             self.breaks("I-30", f"job {job.id} is carried at epoch {row['epoch']} into {tuple(run)}")
 
@@ -374,7 +376,7 @@ class Checker(Standing):
         """I-05: only whoever holds nothing is told so. A lease that is over never lives again."""
         live = "SELECT 1 FROM attempts WHERE job_id = ? AND epoch = ? AND session_id = ? AND ended_at IS NULL"
         if self.db.execute(live, (*lease_key(lease), keeper.session)).fetchone() is not None:
-            self._fenced.setdefault(lease_key(lease), self.world.ran_us)
+            self._fenced.setdefault(lease_key(lease), self.world.awake_us())
 
     def push_meant(self, push: int, repo: str, question: Any, planned: Any) -> Told:
         row = self.db.execute("SELECT repo_id FROM pushes WHERE id = ?", (push,)).fetchone()

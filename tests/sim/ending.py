@@ -36,15 +36,7 @@ def check(checker: Checker) -> None:
 
 def _pushes(checker: Checker) -> None:
     """I-27, I-29, I-30, I-31: one set of runs for each ref that moved, as it was judged; none for any other."""
-    runs: defaultdict[int, dict[int, Any]] = defaultdict(dict)
-    again = []
-    for row in checker.db.execute("SELECT * FROM runs ORDER BY id"):
-        if row["rerun_of"] is not None:
-            again.append(row)
-            continue
-        if row["push_ordinal"] in runs[row["push_id"]]:
-            checker.breaks("I-27", f"push {row['push_id']} has two runs of plan {row['push_ordinal']}")
-        runs[row["push_id"]][row["push_ordinal"]] = row
+    runs, again = _runs_of_pushes(checker)
     there = {row["id"]: row for row in checker.db.execute("SELECT * FROM pushes")}
     for push in runs.keys() - checker.told.keys():
         checker.breaks("I-27", f"push {push} has runs, and no verdict let it in")
@@ -62,6 +54,20 @@ def _pushes(checker: Checker) -> None:
         for at in wanted & runs[push].keys():
             _as_judged(checker, told.plans[at], runs[push][at])
     _reruns(checker, again)
+
+
+def _runs_of_pushes(checker: Checker) -> tuple[dict[int, dict[int, Any]], list[Any]]:
+    """The first runs by push and plan; the reruns."""
+    runs: defaultdict[int, dict[int, Any]] = defaultdict(dict)
+    again = []
+    for row in checker.db.execute("SELECT * FROM runs ORDER BY id"):
+        if row["rerun_of"] is not None:
+            again.append(row)
+            continue
+        if row["push_ordinal"] in runs[row["push_id"]]:
+            checker.breaks("I-27", f"push {row['push_id']} has two runs of plan {row['push_ordinal']}")
+        runs[row["push_id"]][row["push_ordinal"]] = row
+    return runs, again
 
 
 def _reruns(checker: Checker, again: list[Any]) -> None:

@@ -57,7 +57,7 @@ class Standing:
     def __init__(self) -> None:
         self._sleepers: dict[int, int] = {}
         self._keyless: dict[int, int] = {}
-        self._fenced: dict[tuple[int, int], int] = {}  # lease that was called fenced and is not over → since when
+        self._fenced: dict[tuple[int, int], int] = {}  # lease that was called fenced and is not over → awake since
         self._began_us = 0  # this life of the server, in running time
         self._look_at = 0
         self._served_lately: deque[dict[int, frozenset[int]]] = deque(maxlen=3)
@@ -127,9 +127,9 @@ class Standing:
                         leasable.add(job.id)
         slow_us = round(4e6 * world.life.store.slow_s)
         for ident in leasable:
-            since = self._sleepers.setdefault(ident, world.ran_us)
-            if world.ran_us - since > SLEEP_S * 1e6 + 300_000 + slow_us:
-                span = (world.ran_us - since) / 1e6
+            since = self._sleepers.setdefault(ident, world.awake_us())
+            if world.awake_us() - since > SLEEP_S * 1e6 + 300_000 + slow_us:
+                span = (world.awake_us() - since) / 1e6
                 self.breaks("I-12", f"job {ident} could be leased for {span} s and is not")
         for ident in self._sleepers.keys() - leasable:
             del self._sleepers[ident]
@@ -141,7 +141,7 @@ class Standing:
             live = "SELECT 1 FROM attempts WHERE job_id = ? AND epoch = ? AND ended_at IS NULL"
             if self.db.execute(live, key).fetchone() is None:
                 del self._fenced[key]
-            elif self.world.seconds_since(since) > 1.0 + slow_s:
+            elif self.world.awake_us() - since > (1.0 + slow_s) * 1e6:
                 self.breaks("I-05", f"{key} was fenced, and it is still held by the one that was told so")
 
     def _obstacles(self, job: Seen, session: Any, cap: int | None, now: int, *, late: bool = False) -> set[Why]:

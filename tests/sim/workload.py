@@ -54,6 +54,7 @@ SHAPES: dict[str, Any] = {
         a_job("z", needs=("s", "d"), if_="always()"),
     ],
     "hasty": lambda: _matrix(2, concurrency=replace(STAGE, cancel_in_progress=True)),
+    "knot": lambda: [a_job("x"), a_job("s", needs=("x",), concurrency=STAGE), a_job("d", concurrency=DEPLOY)],
     "never": lambda: [a_job("x", if_="false")],
     "skipped": list,
 }
@@ -103,4 +104,9 @@ class Workload:
                 )
                 planned.plans.append(plan)
                 planned.documents.append(document)
+            if self._rng.random() < 0.03:  # two that wait for each other, if both come to have their group
+                for group in (DEPLOY, STAGE):
+                    plan, document = _run("knot", repo, (), ref, int(commit, 16), group)
+                    planned.plans.append(plan)
+                    planned.documents.append(document)
         return planned

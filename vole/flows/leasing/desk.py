@@ -69,7 +69,9 @@ class Desk:
             self.tell(touched(done))
             return done
 
-        return await asyncio.shield(asyncio.ensure_future(made()))
+        making = asyncio.ensure_future(made())
+        making.add_done_callback(_heard)
+        return await asyncio.shield(making)
 
     def reconfigure(self, cap: int | None, queue_timeout_s: float) -> None:
         """Take new settings; another cap may make work leasable."""
@@ -94,6 +96,12 @@ class Desk:
     def asks(self) -> list[Ask]:
         """One ask for each connected runner, as `explain` looks at them."""
         return [ask_of(session, next(iter(session.parked.values()), None)) for session in self.parts.roster]
+
+
+def _heard(making: asyncio.Future[T]) -> None:
+    """Nobody may wait any more: what a change was refused for is no fault of the server then."""
+    if not making.cancelled():
+        making.exception()
 
 
 def itself(touched: Touched) -> Touched:
