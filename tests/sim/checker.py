@@ -17,6 +17,7 @@ from tests.sim import ending
 from tests.sim.grouped import Groups
 from tests.sim.standing import Seen, Standing
 from vole.base import limits
+from vole.base.clock import seconds
 from vole.jobs.model import HELD, MOVES, Conclusion, EndCause, Happening, State, run_state
 from vole.wire import runner
 from vole.wire.runner import LeaseRef
@@ -205,6 +206,11 @@ class Checker(Standing):
         job.session = held["session_id"]
         labels, filtered = set(json.loads(held["labels"])), json.loads(held["repos"])
         mine = sum(other.session == job.session for other in self.held.values()) + 1
+        (deadline,) = self.db.execute("SELECT deadline_at FROM jobs WHERE id = ?", (job.id,)).fetchone()
+        if deadline is None or deadline > row["at"] + seconds(
+            limits.lease_times(self.world.policy.ttl_s).start_window_s
+        ):
+            self.breaks("I-18", f"{job.id}@{epoch} may be started until {deadline}, it was given at {row['at']}")
         if job.set_aside or job.id in self.damaged:
             self.breaks("I-20", f"job {job.id} was leased with a damaged row")
         if not job.labels <= labels or (held["only_labelled"] and not job.labels):
@@ -282,7 +288,7 @@ class Checker(Standing):
             self._ended_by_word(job, lease, cause, found["conclusion"])
         if cause == EndCause.EXPIRED and change != "sweep":
             self.breaks("I-16", f"{lease} expired in {change}")
-        if detail.get("losses", 0) > limits.ATTEMPTS_MAX:
+        if detail.get("losses", 0) >= limits.ATTEMPTS_MAX and detail["to"] != State.FINISHED:
             self.breaks("I-19", f"job {job.id} lost {detail['losses']} attempts")
         job.started_us = 0
 

@@ -10,6 +10,7 @@ import tempfile
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,19 +52,36 @@ def steps_of(seed: int) -> int:
 
 def play(seed: int) -> Outcome:
     """The history of `seed`: the same each time, in any process."""
+    _leave_alone()
+    gc.disable()  # a history is short, and its rubbish goes in one piece
+    try:
+        with warnings.catch_warnings():
+            # A server that dies leaves coroutines behind that it had only just made.
+            warnings.filterwarnings("ignore", message="coroutine .* was never awaited")
+            outcome = _played(seed)
+            gc.collect()
+        return outcome
+    finally:
+        gc.enable()
+
+
+@cache
+def _leave_alone() -> None:
+    """What is there before the first history is no rubbish of any: the collector need not look at it."""
+    gc.collect()
+    gc.freeze()
+
+
+def _played(seed: int) -> Outcome:
     folder = Path(tempfile.mkdtemp(prefix="vole-sim-", dir=_SHM if _SHM.is_dir() else None))
     logger = logging.getLogger("vole")
-    collecting = gc.isenabled()
-    gc.disable()  # a history is short, and its rubbish goes in one piece
     world = World.__new__(World)
     try:
         world.__init__(seed, folder)  # type: ignore[misc]
         logger.addHandler(world.faults)
         logger.propagate = False
         logger.setLevel(logging.ERROR)
-        with Playing(world.git), warnings.catch_warnings():
-            # A server that dies leaves coroutines behind that it had only just made.
-            warnings.filterwarnings("ignore", message="coroutine .* was never awaited")
+        with Playing(world.git):
             _steps(world)
             _quiet(world)
         return _outcome(world)
@@ -73,10 +91,6 @@ def play(seed: int) -> Outcome:
         logger.setLevel(logging.NOTSET)
         world.end()
         shutil.rmtree(folder, ignore_errors=True)
-        if collecting:
-            gc.enable()
-            if seed % 64 == 0:
-                gc.collect()
 
 
 def _steps(world: World) -> None:
