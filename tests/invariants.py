@@ -175,7 +175,10 @@ def _bounds(connection: sqlite3.Connection, cap: int | None, broken: list[str]) 
 
 
 def _strict_groups(connection: sqlite3.Connection, broken: list[str]) -> None:
-    """At most one of a group goes on, as the pinned documents name groups: no row of a line is asked."""
+    """At most one of a group goes on, as the pinned documents name groups: no row of a line is asked.
+
+    What was set aside is worked on no more, and its group goes to the next once its runner has let go.
+    """
     going = "('queued', 'leased', 'running', 'cancelling')"
     active: defaultdict[tuple[int, str, int], set[str]] = defaultdict(set)
     for row in connection.execute(
@@ -185,7 +188,7 @@ def _strict_groups(connection: sqlite3.Connection, broken: list[str]) -> None:
         FROM jobs j
         JOIN runs r ON r.id = j.run_id
         JOIN job_documents d ON d.job_id = j.id
-        WHERE j.state IN {going}"""
+        WHERE j.state IN {going} AND j.set_aside IS NULL"""
     ):
         if row["of_run"] is not None:
             active[row["repo_id"], row["of_run"], 0].add(f"run {row['run_id']}")

@@ -168,6 +168,19 @@ def cancel(world: World, rng: Random) -> str:
     return f"cancel {repo}/{number}{f'/{key}' if key else ''}"
 
 
+def rerun(world: World, rng: Random) -> str:
+    """A finished run once more; now and then one that goes on, or that was run again already."""
+    chosen = world.checker.some_ended_run(rng) if rng.random() < 0.9 else world.checker.some_run(rng)
+    if chosen is None:
+        return ""
+    repo, number, _ = chosen
+    failed = rng.random() < 0.6
+    person = world.person("ada")
+    assert person is not None
+    world.do(world.life.starting.rerun(person, RepoName(repo), RunNumber(number), failed=failed))
+    return f"rerun {repo}/{number}{' --failed' if failed else ''}"
+
+
 def cap_changes(world: World, rng: Random) -> str:
     if world.life.store.dead or not world.life.up:
         return ""
@@ -323,6 +336,7 @@ ACTIONS: dict[str, Action] = {
     "disk_changes": Action(disk_changes, 2),
     "runner_lies": Action(runner_lies, 8),
     "cancel": Action(cancel, 8),
+    "rerun": Action(rerun, 6),
     "cap_changes": Action(cap_changes, 3),
     "grant_changes": Action(grant_changes, 5),
     "key_goes": Action(key_goes, 1.5),

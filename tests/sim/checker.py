@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from tests import invariants
 from tests.sim import ending
+from tests.sim.grouped import Groups
 from tests.sim.standing import Seen, Standing
 from vole.base import limits
+from vole.base.clock import seconds
 from vole.jobs.model import HELD, MOVES, Conclusion, EndCause, Happening, State, run_state
 from vole.wire import runner
 from vole.wire.runner import LeaseRef
@@ -70,6 +72,7 @@ class Checker(Standing):
         self.damaged: set[int] = set()
         self.told: dict[int, Told] = {}
         self.moved_count = 0
+        self.groups = Groups(self)
         self._taken: Counter[int] = Counter()  # leases of the change that is looked at
         self._last_event = 0
 
@@ -145,7 +148,21 @@ class Checker(Standing):
         job.enqueued_at, job.timeout_us = found["enqueued_at"], found["timeout_us"]
         self.jobs[job.id] = job
         self.runs[job.run].append(job)
+        self.groups.pinned(job)
+        if row["kind"] == Happening.CARRIED:
+            self._carried(job, row, detail)
         return job
+
+    def _carried(self, job: Seen, row: sqlite3.Row, detail: dict[str, Any]) -> None:
+        """I-02, I-30: a job that a rerun does not run stands for one that ran, is over, and has the same result."""
+        of = self.jobs[detail["carried_of"]]
+        run = self.db.execute("SELECT rerun_of, repo_id FROM runs WHERE id = ?", (job.run,)).fetchone()
+        if of.state is not State.FINISHED or of.conclusion != detail["conclusion"] or of.key != job.key:
+            self.breaks("I-30", f"job {job.id} is carried as {detail}, what it stands for is {of}")
+        if detail["conclusion"] not in (Conclusion.SUCCESS, Conclusion.SKIPPED):
+            self.breaks("I-30", f"job {job.id} ended as {detail['conclusion']} and was not run again")
+        if row["epoch"] != 0 or run["rerun_of"] is None or run["repo_id"] != of.repo:
+            self.breaks("I-30", f"job {job.id} is carried at epoch {row['epoch']} into {tuple(run)}")
 
     def _stands(self, job: Seen, what: Happening, to: State, row: sqlite3.Row, detail: dict[str, Any]) -> None:
         ran = self.world.ran_us
@@ -169,6 +186,7 @@ class Checker(Standing):
             waited = row["at"] - job.enqueued_at
             if waited < min(15e6, max(self.world.policy.queue_timeout_s, 15) * 1e6):
                 self.breaks("I-01", f"job {job.id} expired in the queue after {waited / 1e6} s")
+        self.groups.moved(job, to)
         job.state, job.epoch, job.conclusion = to, row["epoch"], detail.get("conclusion")
 
     def _was_said(self, job: Seen, epoch: int, *words: str) -> bool:
@@ -188,6 +206,11 @@ class Checker(Standing):
         job.session = held["session_id"]
         labels, filtered = set(json.loads(held["labels"])), json.loads(held["repos"])
         mine = sum(other.session == job.session for other in self.held.values()) + 1
+        (deadline,) = self.db.execute("SELECT deadline_at FROM jobs WHERE id = ?", (job.id,)).fetchone()
+        if deadline is None or deadline > row["at"] + seconds(
+            limits.lease_times(self.world.policy.ttl_s).start_window_s
+        ):
+            self.breaks("I-18", f"{job.id}@{epoch} may be started until {deadline}, it was given at {row['at']}")
         if job.set_aside or job.id in self.damaged:
             self.breaks("I-20", f"job {job.id} was leased with a damaged row")
         if not job.labels <= labels or (held["only_labelled"] and not job.labels):
@@ -265,7 +288,7 @@ class Checker(Standing):
             self._ended_by_word(job, lease, cause, found["conclusion"])
         if cause == EndCause.EXPIRED and change != "sweep":
             self.breaks("I-16", f"{lease} expired in {change}")
-        if detail.get("losses", 0) > limits.ATTEMPTS_MAX:
+        if detail.get("losses", 0) >= limits.ATTEMPTS_MAX and detail["to"] != State.FINISHED:
             self.breaks("I-19", f"job {job.id} lost {detail['losses']} attempts")
         job.started_us = 0
 
@@ -334,6 +357,8 @@ class Checker(Standing):
         self._served_lately.clear()
         self._sleepers.clear()
         self._keyless.clear()
+        self._fenced.clear()
+        self._began_us = self.world.ran_us
 
     def offered(self, job: runner.Job, keeper: Keeper) -> None:
         self.offers.append((job.lease.job, job.lease.epoch))
@@ -357,7 +382,7 @@ class Checker(Standing):
         """I-05: only whoever holds nothing is told so. A lease that is over never lives again."""
         live = "SELECT 1 FROM attempts WHERE job_id = ? AND epoch = ? AND session_id = ? AND ended_at IS NULL"
         if self.db.execute(live, (*lease_key(lease), keeper.session)).fetchone() is not None:
-            self.breaks("I-05", f"{lease} was fenced, and its holder is the one that was told so")
+            self._fenced.setdefault(lease_key(lease), self.world.awake_us())
 
     def push_meant(self, push: int, repo: str, question: Any, planned: Any) -> Told:
         row = self.db.execute("SELECT repo_id FROM pushes WHERE id = ?", (push,)).fetchone()
@@ -373,11 +398,17 @@ class Checker(Standing):
     def some_run(self, rng: Random) -> tuple[str, int, list[str]] | None:
         if not self.runs:
             return None
-        ident = rng.choice(list(self.runs)[-12:])
+        return self._run_named(rng.choice(list(self.runs)[-12:]))
+
+    def _run_named(self, ident: int) -> tuple[str, int, list[str]] | None:
         row = self.db.execute(
             "SELECT r.number, p.name FROM runs r JOIN repos p ON p.id = r.repo_id WHERE r.id = ?", (ident,)
         ).fetchone()
         return None if row is None else (row["name"], row["number"], [job.key for job in self.runs[ident]])
+
+    def some_ended_run(self, rng: Random) -> tuple[str, int, list[str]] | None:
+        ended = [run for run, jobs in self.runs.items() if all(job.state is State.FINISHED for job in jobs)][-12:]
+        return self._run_named(rng.choice(ended)) if ended else None
 
     def some_waiting(self, rng: Random) -> int | None:
         waiting = [job.id for job in self.jobs.values() if job.state in (State.QUEUED, State.BLOCKED)]

@@ -36,11 +36,7 @@ def check(checker: Checker) -> None:
 
 def _pushes(checker: Checker) -> None:
     """I-27, I-29, I-30, I-31: one set of runs for each ref that moved, as it was judged; none for any other."""
-    runs: defaultdict[int, dict[int, Any]] = defaultdict(dict)
-    for row in checker.db.execute("SELECT * FROM runs"):
-        if row["push_ordinal"] in runs[row["push_id"]]:
-            checker.breaks("I-27", f"push {row['push_id']} has two runs of plan {row['push_ordinal']}")
-        runs[row["push_id"]][row["push_ordinal"]] = row
+    runs, again = _runs_of_pushes(checker)
     there = {row["id"]: row for row in checker.db.execute("SELECT * FROM pushes")}
     for push in runs.keys() - checker.told.keys():
         checker.breaks("I-27", f"push {push} has runs, and no verdict let it in")
@@ -57,6 +53,36 @@ def _pushes(checker: Checker) -> None:
             checker.breaks("I-27", f"push {push} has the runs {sorted(runs[push])}, its refs want {sorted(wanted)}")
         for at in wanted & runs[push].keys():
             _as_judged(checker, told.plans[at], runs[push][at])
+    _reruns(checker, again)
+
+
+def _runs_of_pushes(checker: Checker) -> tuple[dict[int, dict[int, Any]], list[Any]]:
+    """The first runs by push and plan; the reruns."""
+    runs: defaultdict[int, dict[int, Any]] = defaultdict(dict)
+    again = []
+    for row in checker.db.execute("SELECT * FROM runs ORDER BY id"):
+        if row["rerun_of"] is not None:
+            again.append(row)
+            continue
+        if row["push_ordinal"] in runs[row["push_id"]]:
+            checker.breaks("I-27", f"push {row['push_id']} has two runs of plan {row['push_ordinal']}")
+        runs[row["push_id"]][row["push_ordinal"]] = row
+    return runs, again
+
+
+def _reruns(checker: Checker, again: list[Any]) -> None:
+    """Each is the next of its chain, one for each run, and of the same pinned documents."""
+    chains = set()
+    for run in again:
+        old = checker.db.execute("SELECT * FROM runs WHERE id = ?", (run["rerun_of"],)).fetchone()
+        same = [key for key in ("repo_id", "push_id", "push_ordinal", "ref", "commit_id") if old[key] != run[key]]
+        if same or run["attempt"] != old["attempt"] + 1 or old["state"] != "finished":
+            checker.breaks("a rerun", f"run {run['id']} is not the next of {old['id']}: {same}")
+        if old["id"] in chains:
+            checker.breaks("a rerun", f"run {old['id']} was run again twice")
+        chains.add(old["id"])
+        if (told := checker.told.get(run["push_id"])) is not None:
+            _as_judged(checker, told.plans[run["push_ordinal"]], run)
 
 
 def _as_judged(checker: Checker, plan: Any, run: Any) -> None:
@@ -75,7 +101,9 @@ def _as_judged(checker: Checker, plan: Any, run: Any) -> None:
 def _order_of_runs(checker: Checker) -> None:
     """I-32: runs of a branch come in the order in which its ref moved."""
     last: dict[tuple[int, str], int] = {}
-    for row in checker.db.execute("SELECT repo_id, ref, push_id, number FROM runs ORDER BY repo_id, number"):
+    for row in checker.db.execute(
+        "SELECT repo_id, ref, push_id, number FROM runs WHERE rerun_of IS NULL ORDER BY repo_id, number"
+    ):
         told = checker.told.get(row["push_id"])
         if told is None or row["ref"] not in told.moved.at:
             continue

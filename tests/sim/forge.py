@@ -27,6 +27,7 @@ from vole.flows.leasing import Leasing, LeasingParts
 from vole.flows.push import Pushes, PushParts, planning, story
 from vole.flows.push.planning import Planned, Sight
 from vole.flows.recovery import Recovery
+from vole.flows.starting import Starting, StartingParts, by_hand, tips
 from vole.flows.upkeep import Upkeep, UpkeepParts
 from vole.jobs.index import QueueIndex
 from vole.jobs.model import Policy
@@ -56,7 +57,7 @@ class Git:
         self.reflog[repo].append((ref, new))
         return True
 
-    # ---- the part of vole.git.storage that `_moved` asks
+    # ---- the part of vole.git.storage that pushes and reruns ask
 
     def open_repository(self, path: str) -> str:
         if path not in self.refs:
@@ -68,6 +69,9 @@ class Git:
 
     def keep(self, repo: str, commits: Iterable[str]) -> None:
         self.kept[repo].update(commits)
+
+    def is_held(self, path: str, commit: str) -> bool:
+        return commit in self.kept[path]
 
     def pack_refs(self, repo: str) -> None: ...
 
@@ -102,16 +106,21 @@ class Storage:
 
 
 class Playing:
-    """While it lasts, pushes look at simulated repositories. One at a time in a process."""
+    """While it lasts, the flows look at simulated repositories. One at a time in a process."""
+
+    PLACES: tuple[Any, ...] = (story, by_hand, tips)
 
     def __init__(self, git: Git) -> None:
         self._git = git
 
     def __enter__(self) -> None:
-        self._real, story.git = story.git, self._git  # type: ignore[assignment]
+        self._real = [place.git for place in self.PLACES]
+        for place in self.PLACES:
+            place.git = self._git
 
     def __exit__(self, *_: object) -> None:
-        story.git = self._real
+        for place, real in zip(self.PLACES, self._real, strict=True):
+            place.git = real
 
 
 class Life:
@@ -140,9 +149,16 @@ class Life:
             policy,
         )
         parts = PushParts(
-            self.store, self.bells, storage, None, self.index, self.leasing.prospects, policy.url  # type: ignore[arg-type]
+            self.store, self.bells, storage, None, self.index,  # type: ignore[arg-type]
+            self.leasing.prospects, self.leasing.ended, policy.url,
         )  # fmt: skip
         self.pushes = Pushes(parts)
+        self.starting = Starting(
+            StartingParts(
+                self.store, self.bells, self.clock, storage, self.index,  # type: ignore[arg-type]
+                self.pushes.verdicts, self.leasing.ended,
+            )
+        )  # fmt: skip
         self.upkeep = Upkeep(
             UpkeepParts(self.store, self.index, self.artifacts, self.leasing.ended, self.leasing.waits, self.clock),
             policy,

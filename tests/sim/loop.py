@@ -97,6 +97,9 @@ class Loop(asyncio.AbstractEventLoop):
         self.ready.append(handle)
         return handle
 
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         heapq.heappush(self._timers, (round(when * 1e6), next(self._order), handle))

@@ -25,7 +25,7 @@ from vole.flows import upkeep
 from vole.flows.leasing import attempts, desk, dispatch, sessions
 from vole.flows.push import planning, story
 from vole.jobs import index, lease, match, model
-from vole.jobs.ledger import cancel, enqueue, grant, leases, moves, settle, sweeps
+from vole.jobs.ledger import cancel, enqueue, grant, groups, leases, moves, rerun, settle, sweeps
 from vole.repos import ledger as repos
 from vole.runners import roster
 
@@ -123,11 +123,26 @@ MUTANTS: tuple[Mutant, ...] = (
     _m("an unfinished need is enough", settle._Waiting.may_move,
        "all(other.state is State.FINISHED", "any(other.state is State.FINISHED", "I-21"),
     _m("max-parallel is one less than nothing", settle._decide, "active >= plan.max_parallel", "active >= 0", "I-12"),
-    _m("nobody is readied", settle.settle, "any(job.state is State.BLOCKED for job in unfinished)", "False", "I-12"),
+    _m("nobody is readied", settle._settle, "any(job.state is State.BLOCKED for job in unfinished)", "False", "I-12"),
     _m("a run ends with its first job", model.run_state, "all(state is State.FINISHED for state, _ in pairs)",
        "any(state is State.FINISHED for state, _ in pairs)", "I-21"),
     _m("a removed repository leaves jobs", cancel.drop_repo, "touched |= Touched(ended=_forget(tx, index, job))",
        "pass", "I-12"),
+    # groups and reruns
+    _m("a job does not wait for its group", settle._take_turn, 'place["held_at"] is not None', "True", "strict groups"),
+    _m("a run does not wait for its group", groups.waits, "return tx.one(sql, run=run) is not None", "return False",
+       "strict groups"),
+    _m("a group is never freed", settle._settle, "moved | groups.leave(tx, run)", "moved", "I-12"),
+    _m("a freed group calls nobody", groups.leave,
+       "return {next_ for line in lines if (next_ := _admit(tx, line)) is not None}",
+       "return {next_ for line in lines if (next_ := _admit(tx, line)) is None}", "I-12"),
+    _m("the last of a line comes first", groups._admit, "ORDER BY place LIMIT 1", "ORDER BY place DESC LIMIT 1",
+       "strict groups"),
+    _m("a newer one cancels its own run", groups._older, "AND run_id <> :run ", "", "strict groups"),
+    _m("a rerun carries what failed", rerun._left_out, "job.conclusion not in _UNDONE and ", "", "I-30"),
+    _m("a rerun forgets its group", rerun.rerun_run, "concurrency_of(tx, run)", "None", "strict groups"),
+    _m("what is carried has another result", rerun._carried, "job.id, job.conclusion, job.marked",
+       "job.id, Conclusion.SUCCESS, job.marked", "I-30"),
     # pushes
     _m("a push starts its runs twice", enqueue._known, 'if row is None:', "if True:", "I-27"),
     _m("a settled push is settled again", repos.confirm, " AND state = 'intended'", "", "I-27"),
@@ -140,6 +155,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _m("a push rings no bell", story.Pushes._settle, 'self._parts.bells.ring("jobs", "queue",',
        'self._parts.bells.ring("queue",', "I-13"),
     _m("an end rings no bell", desk.Desk.tell, "if touched.leasable:", "if False:", "I-13"),
+    _m("a broken link takes back the word", desk.Desk.made, "await asyncio.shield(making)",
+       "await making", "I-13"),
     _m("a new cap rings no bell", desk.Desk.reconfigure, 'self.parts.bells.ring("jobs", "queue")', "pass", "I-13"),
     _m("a new grant rings no bell", sessions.Sessions.recheck, 'parts.bells.ring("jobs", "runners", "queue")', "pass",
        "I-13"),
@@ -148,7 +165,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _m("a gone request is served", dispatch.Dispatch._answer, "await self._return(answer, parked.session)", "pass",
        "I-12"),
     _m("a superseded link lives on", roster._close, "session.alive = False", "pass", "I-05"),
-    _m("a finish says nothing", attempts.Attempts._accept, "self.desk.tell(accepted.touched)", "pass", "I-13"),
+    _m("a finish says nothing", attempts.Attempts._accept, "await self.desk.made(change, lambda done: done.touched)",
+       "await change", "I-13"),
     # logs
     _m("a log begins anywhere", logs.LogStore.append_at, "offset != length", "False", "I-33"),
     _m("any log is complete", finish._log_state, "agrees = (stored.bytes, stored.sha256) == "
@@ -173,6 +191,7 @@ OPEN = frozenset(
         "a push starts its runs twice",
         "two intents at a time",
         "an end rings no bell",
+        "a broken link takes back the word",
         "a new cap rings no bell",
         "a new grant rings no bell",
         "a gone request is served",

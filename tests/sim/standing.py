@@ -57,6 +57,8 @@ class Standing:
     def __init__(self) -> None:
         self._sleepers: dict[int, int] = {}
         self._keyless: dict[int, int] = {}
+        self._fenced: dict[tuple[int, int], int] = {}  # lease that was called fenced and is not over → awake since
+        self._began_us = 0  # this life of the server, in running time
         self._look_at = 0
         self._served_lately: deque[dict[int, frozenset[int]]] = deque(maxlen=3)
         self._grants: dict[tuple[str, int], bool] = {}  # as of the last change
@@ -100,6 +102,7 @@ class Standing:
         self._look_at = world.time.now_us + 250_000
         self._served_lately.append({one.id: frozenset(map(int, one.serves)) for one in world.life.roster})
         self._sleeping()
+        self._half_fenced()
         if world.rng.random() < 0.1:
             self._overdue()
             self._faults()
@@ -124,12 +127,22 @@ class Standing:
                         leasable.add(job.id)
         slow_us = round(4e6 * world.life.store.slow_s)
         for ident in leasable:
-            since = self._sleepers.setdefault(ident, world.ran_us)
-            if world.ran_us - since > SLEEP_S * 1e6 + 300_000 + slow_us:
-                span = (world.ran_us - since) / 1e6
+            since = self._sleepers.setdefault(ident, world.awake_us())
+            if world.awake_us() - since > SLEEP_S * 1e6 + 300_000 + slow_us:
+                span = (world.awake_us() - since) / 1e6
                 self.breaks("I-12", f"job {ident} could be leased for {span} s and is not")
         for ident in self._sleepers.keys() - leasable:
             del self._sleepers[ident]
+
+    def _half_fenced(self) -> None:
+        """I-05: a session that is over is told so before its leases end in the tables, and then they do, soon."""
+        slow_s = 4 * self.world.life.store.slow_s
+        for key, since in list(self._fenced.items()):
+            live = "SELECT 1 FROM attempts WHERE job_id = ? AND epoch = ? AND ended_at IS NULL"
+            if self.db.execute(live, key).fetchone() is None:
+                del self._fenced[key]
+            elif self.world.awake_us() - since > (1.0 + slow_s) * 1e6:
+                self.breaks("I-05", f"{key} was fenced, and it is still held by the one that was told so")
 
     def _obstacles(self, job: Seen, session: Any, cap: int | None, now: int, *, late: bool = False) -> set[Why]:
         """Everything that keeps this job from this runner, by the tables. `late`: a rest that ended just now counts."""
@@ -176,6 +189,8 @@ class Standing:
     def _waits_too_long(self) -> None:
         world = self.world
         timeout_s, now = world.life.upkeep._policy.queue_timeout_s, world.life.clock.now()
+        if world.seconds_since(self._began_us) < 3:
+            return  # a start may find that days have passed; its first sweep is about to
         if timeout_s and (late := round((timeout_s + 30) * 1e6)):
             for job in self.queued.values():
                 if not job.set_aside and now - job.enqueued_at > late and not self._queued_lately(job, now - late):

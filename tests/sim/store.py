@@ -1,4 +1,4 @@
-"""The real store's commits and reads on SQLite in memory, inline: no thread, each history from a copied template."""
+"""The real store's commits and reads on SQLite in memory, inline: no thread, each history on an empty template."""
 
 from __future__ import annotations
 
@@ -41,13 +41,34 @@ def template() -> bytes:
     return data
 
 
+_kept: list[sqlite3.Connection] = []  # empty again: their statements are prepared already
+
+
 def copied() -> sqlite3.Connection:
-    """A fresh copy of the template. Whoever holds it closes it."""
+    """The template, as good as new. Whoever has it gives it back with `given_back`."""
+    if _kept:
+        return _kept.pop()
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=512)
     connection.row_factory = sqlite3.Row
     connection.deserialize(template())
     connection.execute("PRAGMA foreign_keys = 1")
     return connection
+
+
+def given_back(connection: sqlite3.Connection) -> None:
+    """Empty it for the next history."""
+    if connection.in_transaction:
+        connection.close()
+        return
+    tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT IN ('migrations', 'touched')"
+    connection.execute("PRAGMA foreign_keys = 0")
+    connection.execute("BEGIN")
+    for (table,) in connection.execute(tables).fetchall():
+        connection.execute(f"DELETE FROM {table}")
+    connection.execute("DELETE FROM touched")
+    connection.execute("COMMIT")
+    connection.execute("PRAGMA foreign_keys = 1")
+    _kept.append(connection)
 
 
 def _heard(answer: asyncio.Future[Any]) -> None:
@@ -90,7 +111,7 @@ class Store(Database):
         if not self._group:
             late = self._rng.random()
             loop.call_later(self.slow_s + (0.0 if late < 0.7 else late * 0.01), self._turn)
-        waiting: Any = _Waiting(noted, loop.create_future())  # type: ignore[arg-type]
+        waiting = _Waiting(noted, loop, loop.create_future())
         waiting.answer.add_done_callback(_heard)
         self._group.append(waiting)
         return await asyncio.shield(waiting.answer)
@@ -101,6 +122,11 @@ class Store(Database):
         late = self._rng.random()
         if late < 0.1:
             await asyncio.sleep(self.slow_s + late * 0.1)
+        if self.dead:
+            raise asyncio.CancelledError
+        return _driven(query(View(self._connection, self._clock.now()), *args, **kwargs), query.__qualname__)
+
+    def glance(self, query: Any, /, *args: Any, **kwargs: Any) -> Any:
         if self.dead:
             raise asyncio.CancelledError
         return _driven(query(View(self._connection, self._clock.now()), *args, **kwargs), query.__qualname__)

@@ -12,9 +12,20 @@ from vole.base.ids import CommitId, RefName, RepoName
 from vole.flows.push.planning import Planned
 from vole.repos.model import RunDocument
 from vole.wire import codec
-from vole.wire.plan import JobPlan, RunPlan
+from vole.wire.plan import Concurrency, JobPlan, RunPlan
 
 SETS: tuple[tuple[str, ...], ...] = ((), (), (), ("linux",), ("linux",), ("arm64", "linux"), ("fast",), ("gpu",))
+DEPLOY, STAGE = Concurrency("deploy"), Concurrency("stage")
+# Of whole runs; most have none. Together with the groups of jobs below they come to wait for each other.
+GROUPS: tuple[Concurrency | None, ...] = (
+    *(None,) * 10,
+    DEPLOY,
+    STAGE,
+    Concurrency("deploy", queue="latest"),
+    Concurrency("deploy", cancel_in_progress=True),
+    Concurrency("deploy", spared=True),
+    Concurrency("stage", cancel_in_progress=True, queue="latest"),
+)
 BAD_IF = "fromJSON('[') == 1"  # cannot be evaluated once its needs are done
 
 
@@ -36,6 +47,14 @@ SHAPES: dict[str, Any] = {
     "short": lambda: [a_job("one", timeout_s=2)],
     "soon": lambda: [a_job("one", timeout_s=6), a_job("y", needs=("one",), if_="cancelled()")],
     "muddled": lambda: [a_job("x"), a_job("y", needs=("x",), if_=BAD_IF)],
+    "deploy": lambda: [a_job("x"), a_job("d", needs=("x",), concurrency=DEPLOY)],
+    "stages": lambda: [
+        a_job("s", concurrency=STAGE),
+        a_job("d", concurrency=replace(DEPLOY, queue="latest")),
+        a_job("z", needs=("s", "d"), if_="always()"),
+    ],
+    "hasty": lambda: _matrix(2, concurrency=replace(STAGE, cancel_in_progress=True)),
+    "knot": lambda: [a_job("x"), a_job("s", needs=("x",), concurrency=STAGE), a_job("d", concurrency=DEPLOY)],
     "never": lambda: [a_job("x", if_="false")],
     "skipped": list,
 }
@@ -47,10 +66,12 @@ def _shaped(shape: str, repo: str, labels: tuple[str, ...]) -> tuple[JobPlan, ..
 
 
 @cache
-def _run(shape: str, repo: str, labels: tuple[str, ...], ref: str, commit: int) -> tuple[RunPlan, RunDocument]:
+def _run(
+    shape: str, repo: str, labels: tuple[str, ...], ref: str, commit: int, group: Concurrency | None
+) -> tuple[RunPlan, RunDocument]:
     jobs = tuple(replace(job, commit=_commit(commit)) for job in _shaped(shape, repo, labels))
     skipped: Any = "filter" if shape == "skipped" else None
-    plan = replace(a_run(*jobs, skipped=skipped), ref=RefName(ref), commit=_commit(commit))
+    plan = replace(a_run(*jobs, skipped=skipped), ref=RefName(ref), commit=_commit(commit), concurrency=group)
     return plan, RunDocument(plan.ref, codec.canonical(plan).decode())
 
 
@@ -78,7 +99,14 @@ class Workload:
         for ref, commit in refs:
             for _ in range(self._rng.choice((0, 1, 1, 1, 1, 2))):
                 shape = self._rng.choice(tuple(SHAPES))
-                plan, document = _run(shape, repo, self._rng.choice(SETS), ref, int(commit, 16))
+                plan, document = _run(
+                    shape, repo, self._rng.choice(SETS), ref, int(commit, 16), self._rng.choice(GROUPS)
+                )
                 planned.plans.append(plan)
                 planned.documents.append(document)
+            if self._rng.random() < 0.03:  # two that wait for each other, if both come to have their group
+                for group in (DEPLOY, STAGE):
+                    plan, document = _run("knot", repo, (), ref, int(commit, 16), group)
+                    planned.plans.append(plan)
+                    planned.documents.append(document)
         return planned

@@ -19,7 +19,7 @@ from tests.sim.clocks import Time
 from tests.sim.forge import Git, Life, Storage
 from tests.sim.keeper import Keeper, Manner
 from tests.sim.settings import Settings
-from tests.sim.store import copied
+from tests.sim.store import copied, given_back
 from tests.sim.workload import Workload
 from vole.base import limits
 from vole.base.clock import seconds
@@ -66,6 +66,7 @@ class World:
         self._order = itertools.count()
         self.frozen_until = self.gone_until = 0
         self.stalled_s = 0.0  # in this life of the server, by stops that it notices
+        self.stopped_us = 0  # by every stop, also those that it does not notice
         self.ran_us = 0  # how long a server was up and not stalled
         self.workload = Workload(self.rng)
         self.children: list[Callable[[bool], None]] = []  # git programs on their way: told whether they move the refs
@@ -191,6 +192,7 @@ class World:
     def stall(self, span_us: int) -> None:
         """The server's process is stopped for a while; the world is not."""
         self.frozen_until = max(self.frozen_until, self.time.now_us) + span_us
+        self.stopped_us += span_us
         if span_us > seconds(limits.LEASE_GAP_S):  # a shorter one cannot be told from a slow server
             self.gone_until = self.frozen_until
             self.stalled_s += span_us / 1e6
@@ -254,6 +256,10 @@ class World:
     def seconds_since(self, ran_us: int) -> float:
         return (self.ran_us - ran_us) / 1e6
 
+    def awake_us(self) -> int:
+        """Time in which this life of the server could do something. Only differences mean anything."""
+        return self.time.now_us - self.stopped_us
+
     def heal(self) -> None:
         """Peace: nothing is slow or wrong any more, and there is a runner for every label of every repository."""
         self.life.store.slow_s = 0.0
@@ -280,7 +286,7 @@ class World:
     def end(self) -> None:
         if not self.life.store.dead:
             self.life.die()
-        self.connection.close()
+        given_back(self.connection)
 
 
 async def _repo(view: Any, name: str) -> int:
