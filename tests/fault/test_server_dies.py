@@ -37,6 +37,7 @@ CHANGES = [
     "expire_artifacts",
     "intend_push",
     "lease_many",
+    "note_draining",
     "start",
     "sweep",
 ]
