@@ -174,7 +174,7 @@ def rerun(world: World, rng: Random) -> str:
     if chosen is None:
         return ""
     repo, number, _ = chosen
-    failed = rng.random() < 0.6
+    failed = rng.random() < 0.7
     person = world.person("ada")
     assert person is not None
     world.do(world.life.starting.rerun(person, RepoName(repo), RunNumber(number), failed=failed))
@@ -336,7 +336,7 @@ ACTIONS: dict[str, Action] = {
     "disk_changes": Action(disk_changes, 2),
     "runner_lies": Action(runner_lies, 8),
     "cancel": Action(cancel, 8),
-    "rerun": Action(rerun, 6),
+    "rerun": Action(rerun, 10),
     "cap_changes": Action(cap_changes, 3),
     "grant_changes": Action(grant_changes, 5),
     "key_goes": Action(key_goes, 1.5),

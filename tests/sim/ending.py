@@ -70,12 +70,15 @@ def _runs_of_pushes(checker: Checker) -> tuple[dict[int, dict[int, Any]], list[A
     return runs, again
 
 
+_SAME_OF_RERUNS = ("repo_id", "push_id", "push_ordinal", "ref", "commit_id", "concurrency")
+
+
 def _reruns(checker: Checker, again: list[Any]) -> None:
     """Each is the next of its chain, one for each run, and of the same pinned documents."""
     chains = set()
     for run in again:
         old = checker.db.execute("SELECT * FROM runs WHERE id = ?", (run["rerun_of"],)).fetchone()
-        same = [key for key in ("repo_id", "push_id", "push_ordinal", "ref", "commit_id") if old[key] != run[key]]
+        same = [key for key in _SAME_OF_RERUNS if old[key] != run[key]]
         if same or run["attempt"] != old["attempt"] + 1 or old["state"] != "finished":
             checker.breaks("a rerun", f"run {run['id']} is not the next of {old['id']}: {same}")
         if old["id"] in chains:

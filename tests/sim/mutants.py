@@ -28,6 +28,7 @@ from vole.jobs import index, lease, match, model
 from vole.jobs.ledger import cancel, enqueue, grant, groups, leases, moves, rerun, settle, sweeps
 from vole.repos import ledger as repos
 from vole.runners import roster
+from vole.ssh import runner_session
 
 finish: Any = importlib.import_module("vole.jobs.ledger.finish")  # the package's name for it is its function
 
@@ -155,8 +156,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _m("a push rings no bell", story.Pushes._settle, 'self._parts.bells.ring("jobs", "queue",',
        'self._parts.bells.ring("queue",', "I-13"),
     _m("an end rings no bell", desk.Desk.tell, "if touched.leasable:", "if False:", "I-13"),
-    _m("a broken link takes back the word", desk.Desk.made, "await asyncio.shield(making)",
-       "await making", "I-13"),
+    _m("a broken link takes back the word", runner_session._Control.end, "self._tasks - self._words",
+       "set(self._tasks)", "I-13"),
     _m("a new cap rings no bell", desk.Desk.reconfigure, 'self.parts.bells.ring("jobs", "queue")', "pass", "I-13"),
     _m("a new grant rings no bell", sessions.Sessions.recheck, 'parts.bells.ring("jobs", "runners", "queue")', "pass",
        "I-13"),
@@ -165,8 +166,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _m("a gone request is served", dispatch.Dispatch._answer, "await self._return(answer, parked.session)", "pass",
        "I-12"),
     _m("a superseded link lives on", roster._close, "session.alive = False", "pass", "I-05"),
-    _m("a finish says nothing", attempts.Attempts._accept, "await self.desk.made(change, lambda done: done.touched)",
-       "await change", "I-13"),
+    _m("a finish says nothing", attempts.Attempts._accept, "self.desk.tell(accepted.touched)", "pass", "I-13"),
     # logs
     _m("a log begins anywhere", logs.LogStore.append_at, "offset != length", "False", "I-33"),
     _m("any log is complete", finish._log_state, "agrees = (stored.bytes, stored.sha256) == "

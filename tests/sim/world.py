@@ -75,7 +75,7 @@ class World:
     def _set_out(self) -> None:
         rng = self.rng
         self.repos = list(REPOS[: rng.choice((1, 2, 2, 3, 5))])
-        crowd = rng.choice((1, 2, 3, 3, 4, 5, 6)) if rng.random() < 0.95 else rng.randrange(10, 51)
+        crowd = rng.choice((1, 2, 3, 3, 4, 5, 6)) if rng.random() < 0.97 else rng.randrange(10, 51)
         self.accounts = [f"r{number}" for number in range(min(crowd, 8))]
         self.policy = replace(
             POLICY,

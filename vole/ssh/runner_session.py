@@ -98,6 +98,7 @@ class _Control:
         self._person = person
         self._wants: dict[int, tuple[str, asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._words: set[asyncio.Task[Any]] = set()  # last words on a lease
 
     async def serve(self) -> str:
         """Why the link ended. A frame that breaks the rules ends it, and the runner is told which rule."""
@@ -111,9 +112,14 @@ class _Control:
             return error.sentence
 
     async def end(self) -> None:
-        """Nothing of this link runs on: parked wants are withdrawn."""
-        for task in self._tasks:
-            task.cancel()
+        """Nothing of this link runs on: parked wants are withdrawn.
+
+        What was said last of a lease is carried through: cut short between its change and the bell, it would free a
+        place that nobody hears of.
+        """
+        for task in self._tasks - self._words:
+            if not task.cancelling():  # once: it may be giving back what nobody was there to take
+                task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _spawn(self, part: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -122,8 +128,12 @@ class _Control:
         task.add_done_callback(self._done)
         return task
 
+    def _carry_through(self, part: Coroutine[Any, Any, Any]) -> None:
+        self._words.add(self._spawn(part))
+
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
+        self._words.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, VoleError):
             _log.error("runner link failed", account=self._person.name, trace=error)
             sentence = "the server failed at a word of this runner; its log says why"
@@ -154,9 +164,9 @@ class _Control:
                 await self._fenced_or(message, self._leasing.marks(self.session, message))
             case runner.Finish():
                 # Its fsync must not hold up the renewals of other jobs.
-                self._spawn(self._fenced_or(message, self._finish(message)))
+                self._carry_through(self._fenced_or(message, self._finish(message)))
             case runner.Handback():
-                self._spawn(self._fenced_or(message, self._leasing.handback(self.session, message)))
+                self._carry_through(self._fenced_or(message, self._leasing.handback(self.session, message)))
             case runner.Drain():
                 await self._leasing.drain(self.session)
             case _:

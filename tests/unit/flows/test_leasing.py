@@ -804,25 +804,3 @@ def test_a_start_forgets_who_was_connected_and_pieces_of_leases_that_are_over(tm
             await server.end()
 
     run(story())
-
-
-@pytest.mark.proves("I-13")
-def test_a_link_that_breaks_behind_a_last_word_takes_back_neither_it_nor_its_bell(tmp_path):
-    async def story():
-        async with a_server(tmp_path) as server:
-            session = await server.connects("mac-1")
-            await server.enqueues(a_run())
-            job = await server.gets(session)
-            back = runner.Handback(job.lease.job, job.lease.epoch, "the runner was stopped")
-
-            with server.bells.listening("jobs") as bell:
-                saying = asyncio.create_task(server.leasing.handback(session, back))
-                await asyncio.sleep(0)  # it is said, and not answered yet
-                saying.cancel()
-                await asyncio.gather(saying, return_exceptions=True)
-                assert await bell.wait(5.0)
-
-            assert saying.cancelled()
-            assert server.rows("SELECT state FROM jobs")[0]["state"] == "queued"
-
-    run(story())

@@ -59,6 +59,9 @@ class QueueInMemory:
         self.needed: dict[str, tuple[ArtifactFile, ...]] = {}
         self.needed_root = Path()
         self.asked_sources: list[LeaseRef] = []
+        self.durable = asyncio.Event()  # what was handed back; then it is made known
+        self.durable.set()
+        self.told: list[LeaseRef] = []
         self.log_refusal: VoleError | None = None
         self.source_refusal: VoleError | None = None
         self.forget_after: int | None = None  # bytes of a log that a finish finds lost
@@ -129,6 +132,8 @@ class QueueInMemory:
         self._say(handback)
         self._held(handback.job, handback.epoch)
         del self.live[LeaseRef(handback.job, handback.epoch)]
+        await self.durable.wait()
+        self.told.append(LeaseRef(handback.job, handback.epoch))
 
     async def drain(self, session: Session) -> None:
         self._say(runner.Drain())

@@ -293,6 +293,29 @@ def test_a_want_of_a_lost_connection_takes_no_job(tmp_path: Path) -> None:
     run(story())
 
 
+@pytest.mark.proves("I-13")
+def test_a_last_word_is_carried_through_when_its_connection_is_lost(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_forge(tmp_path) as forge:
+            lease = await leased(forge)
+            forge.queue.durable.clear()
+            async with connected(forge) as link:
+                control = await welcomed(link)
+                control.send(FROM_RUNNER.encode(runner.Handback(lease.job, lease.epoch, "why")))
+                await forge.queue.until(lambda: forge.queue.words(runner.Handback))
+                link.abort()
+            await forge.connections[0].ssh.wait_closed()
+            for _ in range(20):  # turns of the loop, in which the link comes to its end
+                await asyncio.sleep(0)
+
+            forge.queue.durable.set()
+            await forge.queue.until(lambda: forge.queue.goodbyes)
+
+            assert forge.queue.told == [lease]
+
+    run(story())
+
+
 def test_an_order_reaches_the_runner_and_a_refusal_ends_its_connection(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_forge(tmp_path) as forge, connected(forge) as link:

@@ -10,7 +10,7 @@ from vole.base.errors import Denied, Fenced, Invalid, NotFound
 from vole.base.ids import JobKey, RepoName, RunId, RunNumber
 from vole.evidence import ledger as evidence
 from vole.evidence.logs import LogKey
-from vole.flows.leasing.desk import Desk, LeasingParts, itself, log_key
+from vole.flows.leasing.desk import Desk, LeasingParts, log_key
 from vole.jobs import ledger, reads
 from vole.jobs.index import QueueIndex
 from vole.jobs.ledger import Accepted, StoredLog
@@ -36,8 +36,8 @@ class Attempts:
         """The holder has the job. Raises Fenced."""
         parts = self._heard(session)
         policy = self.desk.policy
-        change = parts.db.write(ledger.start, parts.index, started.job, session.id, started.epoch, policy)
-        await self.desk.made(change, itself)
+        touched = await parts.db.write(ledger.start, parts.index, started.job, session.id, started.epoch, policy)
+        self.desk.tell(touched)
 
     async def renew(self, session: Session, renew: Renew) -> tuple[Renewed, tuple[FencedLease, ...]]:
         """The leases that live on, and those that do not. One that is being cancelled is told so again."""
@@ -72,16 +72,16 @@ class Attempts:
         """The holder gives the lease back. Raises Fenced."""
         parts = self._heard(session)
         why = handback.reason[: limits.TEXT_CHARS_MAX]
-        change = parts.db.write(ledger.hand_back, parts.index, handback.job, session.id, handback.epoch, why)
-        await self.desk.made(change, itself)
+        back = await parts.db.write(ledger.hand_back, parts.index, handback.job, session.id, handback.epoch, why)
+        self.desk.tell(back)
 
     async def cancel(self, person: Person, repo: RepoName, run: RunNumber, key: JobKey | None, reason: str) -> int:
         """Cancel a job, or a run (`key` None); how many jobs were not finished. Raises Denied, NotFound."""
         parts = self.desk.parts
         target = await parts.db.read(_target, person, repo, run)
         why = f"cancelled by {person.name}" + (f": {reason[: limits.TEXT_CHARS_MAX]}" if reason else "")
-        change = parts.db.write(_cancel, parts.index, target, key, why)
-        count, _ = await self.desk.made(change, lambda done: done[1] | Touched(leasable=done[0] > 0))
+        count, touched = await parts.db.write(_cancel, parts.index, target, key, why)
+        self.desk.tell(touched | Touched(leasable=count > 0))
         return count
 
     async def _accept(self, session: Session, result: Finish, log: LogKey) -> Finished:
@@ -90,10 +90,10 @@ class Attempts:
         try:
             seal = await asyncio.to_thread(parts.logs.seal, log)
             stored = StoredLog(seal.bytes, seal.sha256)
-            change = parts.db.write(_finish, parts.index, session, (result, stored, self.desk.policy))
-            accepted = await self.desk.made(change, lambda done: done.touched)
+            accepted = await parts.db.write(_finish, parts.index, session, (result, stored, self.desk.policy))
         finally:
             parts.logs.reopen(log)
+        self.desk.tell(accepted.touched)
         parts.bells.ring(f"log:{result.job}")
         return accepted.answer
 

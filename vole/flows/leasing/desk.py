@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from vole.base import limits
 from vole.base.bell import Bells
@@ -21,8 +19,6 @@ from vole.jobs.model import Ended, Held, Holder, Policy, Touched
 from vole.runners.roster import Order, Parked, Roster, Session
 from vole.store.database import Database
 from vole.wire import runner
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,21 +54,6 @@ class Desk:
         if touched.leasable:
             self.parts.bells.ring("jobs")
 
-    async def made(self, change: Awaitable[T], touched: Callable[[T], Touched]) -> T:
-        """What `change` comes to, made known. Whoever waits here may be cancelled: the change stands, and so its word.
-
-        A runner whose link breaks right behind its last word would otherwise free a place that nobody hears of.
-        """
-
-        async def made() -> T:
-            done = await change
-            self.tell(touched(done))
-            return done
-
-        making = asyncio.ensure_future(made())
-        making.add_done_callback(_heard)
-        return await asyncio.shield(making)
-
     def reconfigure(self, cap: int | None, queue_timeout_s: float) -> None:
         """Take new settings; another cap may make work leasable."""
         self.policy = replace(self.policy, cap=cap, queue_timeout_s=queue_timeout_s)
@@ -96,17 +77,6 @@ class Desk:
     def asks(self) -> list[Ask]:
         """One ask for each connected runner, as `explain` looks at them."""
         return [ask_of(session, next(iter(session.parked.values()), None)) for session in self.parts.roster]
-
-
-def _heard(making: asyncio.Future[T]) -> None:
-    """Nobody may wait any more: what a change was refused for is no fault of the server then."""
-    if not making.cancelled():
-        making.exception()
-
-
-def itself(touched: Touched) -> Touched:
-    """For `made`, of a change that says nothing else."""
-    return touched
 
 
 def log_key(held: Held, epoch: Epoch) -> LogKey:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vole.base import limits
 from vole.base.errors import Denied, Fenced, Invalid, Unavailable
-from vole.flows.leasing.desk import Desk, asks_of, itself
+from vole.flows.leasing.desk import Desk, asks_of
 from vole.jobs import ledger
 from vole.jobs.index import QueueIndex
 from vole.jobs.model import EndCause, Touched
@@ -83,7 +83,7 @@ class Dispatch:
         assert isinstance(job, Job), "only a job is a lease"
         parts = self.desk.parts
         with contextlib.suppress(Unavailable):
-            await self.desk.made(parts.db.write(_undelivered, parts.index, job, session), itself)
+            self.desk.tell(await parts.db.write(_undelivered, parts.index, job, session))
 
 
 def _undelivered(tx: Tx, index: QueueIndex, job: Job, session: Session) -> Touched:
