@@ -88,7 +88,8 @@ class Store(Database):
         rng: Random,
         seen: Callable[[str], None],
     ) -> None:
-        self._connection, self._clock, self._entropy = connection, clock, entropy
+        self._connection = self._writer = connection
+        self._clock, self._entropy = clock, entropy
         self._rng, self._seen = rng, seen
         self._group: list[_Waiting] = []
         self._names: list[str] = []
@@ -152,5 +153,5 @@ class Store(Database):
         if self.dead:
             return
         group, self._group = self._group[:GROUP_MAX], self._group[GROUP_MAX:]
-        self._commit(self._connection, group)
+        self._commit(group)
         self._seen("")
