@@ -21,6 +21,8 @@ QUICK = (
     "a stall expires leases",
     "time begins anew at a start",
     "labels are no matter",
+    "a job does not wait for its group",
+    "an end rings no bell",
     "slots are one more",
     "the newest comes first",
     "a push rings no bell",
