@@ -29,7 +29,7 @@ check: venv
 
 test: check
 	$(PYTHON) -m pytest -n $(JOBS) tests/contracts tests/fault tests/endtoend tests/sim
-	$(PYTHON) -m tests.sim --seconds 100 --least 500
+	$(PYTHON) -m tests.sim --seconds 100 --least 1000
 
 slow: venv
 	$(PYTHON) -m pytest --slow --timeout 1200 -m slow tests
