@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tests import invariants
+from tests import stored
 from tests.queueing import POLICY, a_hello, a_key
 from vole.base.bell import Bells
 from vole.base.clock import ManualClock
@@ -109,20 +109,10 @@ class Server:
         return job
 
     def rows(self, sql: str, *values: Any) -> list[sqlite3.Row]:
-        """Rows as another process would read them."""
-        connection = sqlite3.connect(self.folder / "vole.db")
-        connection.row_factory = sqlite3.Row
-        try:
-            return connection.execute(sql, values).fetchall()
-        finally:
-            connection.close()
+        return stored.rows(self.folder, sql, *values)
 
     def check(self) -> None:
-        connection = sqlite3.connect(self.folder / "vole.db")
-        try:
-            invariants.check(connection)
-        finally:
-            connection.close()
+        stored.check(self.folder)
 
 
 def _repo(tx: Tx, name: RepoName) -> Repo:

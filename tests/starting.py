@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests import invariants
+from tests import stored
 from tests.unit.git.gitrepo import GitRepo
 from tests.unit.web.site_to_test import InProcess
 from vole.base.bell import Bells
@@ -68,13 +68,7 @@ class House:
         return commit
 
     def rows(self, sql: str, *values: Any) -> list[sqlite3.Row]:
-        """Rows as another process would read them."""
-        connection = sqlite3.connect(self.folder / "vole.db")
-        connection.row_factory = sqlite3.Row
-        try:
-            return connection.execute(sql, values).fetchall()
-        finally:
-            connection.close()
+        return stored.rows(self.folder, sql, *values)
 
     def runs(self) -> list[tuple[Any, ...]]:
         """Number, event, workflow and commit of each run."""
@@ -82,11 +76,7 @@ class House:
         return [tuple(row) for row in found]
 
     def check(self) -> None:
-        connection = sqlite3.connect(self.folder / "vole.db")
-        try:
-            invariants.check(connection)
-        finally:
-            connection.close()
+        stored.check(self.folder)
 
     async def ends(self, *, conclusion: str = "cancelled") -> None:
         """Every unfinished job ends as if cancelled."""
