@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import importlib
 import json
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -42,7 +43,7 @@ from vole.people import reads as people_reads
 from vole.repos import ledger as repos
 from vole.repos.model import Repo
 from vole.runners.roster import Roster, Session
-from vole.store.database import Database
+from vole.store.database import READERS, Database
 from vole.web.pages.kept import Kept
 from vole.web.pages.parts import WebParts
 from vole.web.pages.visit import GitPlaces, House, Streams, Workshop
@@ -135,6 +136,17 @@ class Site:
 
     async def get(self, path: str, session: str | None = None, **headers: str) -> httpx.Response:
         return await self.client.get(path, headers=self._headers(session, headers))
+
+    async def statements(self, path: str, **headers: str) -> list[str]:
+        """What the store is asked for that page, names and numbers left out."""
+        said: list[str] = []
+        readers = [self.db._idle.get_nowait() for _ in range(READERS)]
+        for connection in (*readers, self.db._glancing):
+            connection.set_trace_callback(said.append)  # type: ignore[union-attr]
+        for connection in readers:
+            self.db._idle.put(connection)
+        await self.get(path, **headers)
+        return [re.sub(r"'\w+'|[0-9]+", "?", line) for line in said]
 
     async def post(
         self, path: str, session: str | None = None, *, fields: dict[str, str] | None = None, **headers: str
