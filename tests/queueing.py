@@ -219,8 +219,9 @@ class Queue:
 
     def finish_with(self, result: runner.Finish, ask: Ask | str, stored: Any = None) -> ledger.Accepted:
         stored = stored or ledger.StoredLog(0, EMPTY_SHA256)
-        done: ledger.Accepted = self.write(ledger.finish, self.index, self.session(ask), result, stored, self.policy)
-        return done
+        given = ledger.Result(self.session(ask), result, stored)
+        accepted: ledger.Accepted = self.write(ledger.finish_all, [given], self.index, self.policy)[0]
+        return accepted
 
     def hand_back(self, job: runner.Job, ask: Ask | str) -> None:
         self.write(ledger.hand_back, self.index, job.lease.job, self.session(ask), job.lease.epoch, "disk is low")

@@ -85,6 +85,7 @@ class Attempt:
         self._desk = desk
         self._job = job
         self.lease = LeaseRef(job.lease.job, job.lease.epoch)
+        self.slot = job.slot
         self._times = lease_times(job.lease.ttl_s)
         self._leased_at = desk.clock.now()
         self._ending: Ending | None = None

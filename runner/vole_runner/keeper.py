@@ -72,6 +72,7 @@ class Keeper:
             self._finish,
         )
         self._attempts: dict[LeaseRef, Attempt] = {}
+        self._asking: dict[int, asyncio.Task[None]] = {}  # by slot: the next job, asked for before it is free
         self._parked: dict[int, _Parked] = {}
         self._finishing: dict[LeaseRef, tuple[Finish, asyncio.Future[Finished]]] = {}
         self._draining = asyncio.Event()
@@ -164,20 +165,23 @@ class Keeper:
                 asyncio.get_running_loop().call_later(min(message.seconds, WAIT_S_MAX), self._wait_is_over)
 
     async def _slot(self, number: int) -> None:
-        while not self._draining.is_set():
-            job = await self._lease(number)
-            if job is None:
-                return
-            await self._attempt(job)
-            if self._manner.once:
-                return
+        try:
+            while not self._draining.is_set():
+                job = await self._lease(number)
+                if job is None:
+                    return
+                await self._attempt(job)
+                if self._manner.once:
+                    return
+        finally:
+            if (asking := self._asking.pop(number, None)) is not None:
+                asking.cancel()
+            self._parked.pop(number, None)
 
     async def _lease(self, number: int) -> Job | None:
-        """The next job of a slot; None when there will be none."""
-        want = await self._want(number, self._entropy.token())
-        parked = _Parked(want, asyncio.get_running_loop().create_future())
-        self._parked[number] = parked
-        self._uplink.send(parked.want)
+        """The next job of a slot; None when there will be none. It may have been asked for with the last result."""
+        await (self._asking.pop(number, None) or self._ask(number))
+        parked = self._parked[number]
         draining = asyncio.create_task(self._draining.wait())
         try:
             waited: set[asyncio.Future[Any]] = {parked.answer, draining}
@@ -187,6 +191,16 @@ class Keeper:
         finally:
             draining.cancel()
             del self._parked[number]
+
+    async def _ask(self, number: int) -> None:
+        want = await self._want(number, self._entropy.token())
+        self._parked[number] = _Parked(want, asyncio.get_running_loop().create_future())
+        self._uplink.send(want)
+
+    def _ask_ahead(self, number: int) -> None:
+        """With the result goes the want for the next job: nothing of the last one runs any more."""
+        if not (self._manner.once or self._draining.is_set() or number in self._asking):
+            self._asking[number] = asyncio.create_task(self._ask(number))
 
     async def _attempt(self, job: Job) -> None:
         attempt = Attempt(self._desk, job)
@@ -212,6 +226,7 @@ class Keeper:
         self._finishing[lease] = (finish, answer)
         try:
             self._uplink.send(finish)
+            self._ask_ahead(self._attempts[lease].slot)
             return await answer
         finally:
             del self._finishing[lease]

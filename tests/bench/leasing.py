@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,22 +62,34 @@ class Place:
         for begin in range(0, count, AT_ONCE):
             await self.db.write(_enqueue, self, min(AT_ONCE, count - begin))
 
-    async def cycles_per_s(self, runners: int, count: int) -> float:
-        """How many jobs a second are leased and finished, when `runners` ask at once for `count` together."""
+    async def cycles_per_s(self, runners: int, count: int, *, ahead: bool) -> float:
+        """How many jobs a second are leased and finished, when `runners` ask at once for `count` together.
+
+        `ahead`: each says its result together with its next want, as a runner's link does; else one after the other.
+        """
         await self.connect(runners)
         await self.enqueue(count)
         left = iter(range(count))
         begin = time.perf_counter()
-        await asyncio.gather(*(self._works(session, left) for session in self.sessions[:runners]))
+        await asyncio.gather(*(self._works(session, left, ahead=ahead) for session in self.sessions[:runners]))
         return count / (time.perf_counter() - begin)
 
-    async def _works(self, session: Session, left: object) -> None:
-        assert hasattr(left, "__next__")
-        for number in left:  # type: ignore[attr-defined]  # an iterator that all share
-            job = await self.leasing.next_job(session, runner.Want(0, f"{session.id}-{number}"))
+    async def _works(self, session: Session, left: Iterator[int], *, ahead: bool) -> None:
+        finishing: asyncio.Task[None] | None = None
+        for number in left:
+            job = await asyncio.create_task(self.leasing.next_job(session, runner.Want(0, f"{session.id}-{number}")))
             assert isinstance(job, runner.Job)
-            seal = runner.LogSeal(0, EMPTY_SHA256)
-            await self.leasing.finish(session, runner.Finish(job.lease.job, job.lease.epoch, "success", seal))
+            if finishing is not None:
+                await finishing
+            finishing = asyncio.create_task(self._finishes(session, job))
+            if not ahead:
+                await finishing
+        if finishing is not None:
+            await finishing
+
+    async def _finishes(self, session: Session, job: runner.Job) -> None:
+        seal = runner.LogSeal(0, EMPTY_SHA256)
+        await self.leasing.finish(session, runner.Finish(job.lease.job, job.lease.epoch, "success", seal))
 
 
 @asynccontextmanager

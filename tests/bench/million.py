@@ -145,7 +145,8 @@ async def _lease_ms(place: Place, token: str) -> float:
     assert isinstance(job, runner.Job), f"a lease was asked for, and there was {job}"
     result = runner.Finish(job.lease.job, job.lease.epoch, "success", runner.LogSeal(0, EMPTY_SHA256))
     stored = StoredLog(0, EMPTY_SHA256)
-    await place.db.write(ledger.finish, place.index, place.session, result, stored, replace(POLICY, cap=None))
+    given = ledger.Result(place.session, result, stored)
+    await place.db.write(ledger.finish_all, [given], place.index, replace(POLICY, cap=None))
     return took * 1000
 
 

@@ -34,9 +34,9 @@ def measure(bench: Bench) -> Iterator[Outcome]:
     python = python_of_peers(bench.cache)
     with a_postgres(bench.children) as postgres:
         sides: dict[str, Callable[[], float]] = {
-            "one": lambda: _cycles(bench.work / "one", 1, ONE),
+            "one": lambda: _cycles(bench.work / "one", 1, ONE, ahead=False),
             "raw": lambda: raw_commits_per_s(bench.work / "raw", RAW),
-            "many": lambda: _cycles(bench.work / "many", RUNNERS, MANY),
+            "many": lambda: _cycles(bench.work / "many", RUNNERS, MANY, ahead=True),
             "huey": lambda: huey_per_s(python, bench.work / "huey", PEER),
             "skip locked": lambda: postgres.skip_locked_per_s(PEER),
             "procrastinate": lambda: postgres.procrastinate_per_s(python, PEER),
@@ -50,9 +50,9 @@ def measure(bench: Bench) -> Iterator[Outcome]:
     yield Measured(targets.CYCLES_PROCRASTINATE, found["many"], found["procrastinate"])
 
 
-def _cycles(folder: Path, runners: int, count: int) -> float:
+def _cycles(folder: Path, runners: int, count: int, *, ahead: bool) -> float:
     async def story() -> float:
         async with a_place(folder) as place:
-            return await place.cycles_per_s(runners, count)
+            return await place.cycles_per_s(runners, count, ahead=ahead)
 
     return asyncio.run(story())

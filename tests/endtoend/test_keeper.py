@@ -525,6 +525,24 @@ def test_two_slots_run_two_jobs_at_once(tmp_path: Path) -> None:
     run(story())
 
 
+def test_the_next_job_is_asked_for_with_the_result(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_forge(tmp_path) as forge, a_runner(forge):
+            (commit,) = a_repository(forge, [{"a": b"1"}])
+            forge.queue.durable.clear()
+            forge.offer("true", commit=commit)
+            await forge.queue.until(lambda: len(forge.queue.words(runner.Want)) == 2)
+            said = [type(word) for word in forge.queue.said if isinstance(word, (runner.Finish, runner.Want))]
+
+            second = forge.offer("true", commit=commit)
+            forge.queue.durable.set()
+            await forge.queue.until(lambda: second in forge.queue.finished)
+
+            assert said == [runner.Want, runner.Finish, runner.Want]  # and the first result has no answer yet
+
+    run(story())
+
+
 def test_a_harness_that_is_killed_loses_the_attempt_and_leaves_nothing(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_forge(tmp_path) as forge, a_runner(forge):

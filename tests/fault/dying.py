@@ -29,6 +29,9 @@ class Dying(Database):
     when = ""
     note: Path | None = None
 
+    async def write_each(self, change, one, /, *args):  # type: ignore[no-untyped-def, override]
+        return (await self.write(change, [one], *args))[0]
+
     async def write(self, change, /, *args, **kwargs):  # type: ignore[no-untyped-def, override]
         name = getattr(change, "__name__", str(change))
         if self.note is not None:

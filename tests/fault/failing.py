@@ -76,6 +76,9 @@ class Stubborn(Database):
     failures: ClassVar[Counter[str]] = Counter()
     before: list[str] | None = None  # what stands there, as long as nothing changed it
 
+    async def write_each(self, change, one, /, *args):  # type: ignore[no-untyped-def, override]
+        return (await self.write(change, [one], *args))[0]
+
     async def write(self, change, /, *args, **kwargs):  # type: ignore[no-untyped-def, override]
         name = change.__name__
         if not self.armed or name in self.spared:

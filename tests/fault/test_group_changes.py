@@ -16,7 +16,7 @@ from vole.jobs.model import RunSource
 from vole.wire.plan import Concurrency, RunPlan
 
 # The changes of a life of which a group is freed, taken or left; the others are died at in the story without groups.
-OF_A_GROUP = ["enqueue_run", "lease_many", "start", "_finish", "sweep"]
+OF_A_GROUP = ["enqueue_run", "lease_many", "start", "_finish_all", "sweep"]
 
 
 def a_run_of(group: str, **wish: object) -> RunPlan:

@@ -21,7 +21,17 @@ from vole.wire import runner
 from vole.wire.plan import ArtifactPlan, NeededArtifact
 
 # Every change of the story; the last test fails when the story has another one.
-CHANGES = ["enqueue_run", "_connect", "lease_many", "start", "renew_many", "_mark", "_finish", "sweep", "_disconnect"]
+CHANGES = [
+    "enqueue_run",
+    "_connect",
+    "lease_many",
+    "start",
+    "renew_many",
+    "_mark",
+    "_finish_all",
+    "sweep",
+    "_disconnect",
+]
 LOG = b"hello\n"
 ARTIFACT = b"the build"
 
@@ -35,6 +45,9 @@ class Mortal(Database):
 
     target: tuple[str, str, int] | None = None
     seen: ClassVar[Counter[str]] = Counter()
+
+    async def write_each(self, change, one, /, *args):  # type: ignore[no-untyped-def, override]
+        return (await self.write(change, [one], *args))[0]
 
     async def write(self, change, /, *args, **kwargs):  # type: ignore[no-untyped-def, override]
         name = change.__name__

@@ -30,7 +30,7 @@ jobs:
 CHANGES = [
     "_connect",
     "_disconnect",
-    "_finish",
+    "_finish_all",
     "_mark",
     "_restart",
     "confirm_push",

@@ -11,7 +11,7 @@ from typing import Any
 
 from vole.base.clock import Clock
 from vole.base.entropy import Entropy
-from vole.store.database import GROUP_MAX, Database, Tx, View, _driven, _Waiting, open_writer
+from vole.store.database import GROUP_MAX, Database, Tx, View, _Alike, _driven, _Waiting, open_writer
 
 # What a change touched, written down by triggers: the checker looks at these rows and no others.
 _NOTED = {
@@ -92,7 +92,7 @@ class Store(Database):
         self._clock, self._entropy = clock, entropy
         self._rng, self._seen = rng, seen
         self._group: list[_Waiting] = []
-        self._names: list[str] = []
+        self._named: dict[Any, Any] = {}
         self._closed = False
         self.dead = False  # the process is gone: nothing more becomes durable
         self.slow_s = 0.0  # what a commit takes; the disk decides
@@ -101,18 +101,31 @@ class Store(Database):
     async def write(self, change: Any, /, *args: Any, **kwargs: Any) -> Any:
         if self.dead:
             raise asyncio.CancelledError
-        name = getattr(change, "__name__", "")
+        noted = self._noted(change)
         loop = asyncio.get_running_loop()
+        return await self._soon(_Waiting(lambda tx: noted(tx, *args, **kwargs), loop, loop.create_future()))
 
-        def noted(tx: Tx) -> Any:
-            result = change(tx, *args, **kwargs)
-            self._seen(name)
+    async def write_each(self, change: Any, one: Any, /, *args: Any, **_: Any) -> Any:
+        if self.dead:
+            raise asyncio.CancelledError
+        alike = _Alike(one, self._noted(change), args)
+        loop = asyncio.get_running_loop()
+        return await self._soon(_Waiting(alike.alone, loop, loop.create_future(), alike))
+
+    def _noted(self, change: Any) -> Any:
+        """`change`, seen once it is made. The same one each time: it is asked whether two are alike."""
+
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            result = change(*args, **kwargs)
+            self._seen(getattr(change, "__name__", ""))
             return result
 
+        return self._named.setdefault(change, noted)
+
+    async def _soon(self, waiting: _Waiting) -> Any:
         if not self._group:
             late = self._rng.random()
-            loop.call_later(self.slow_s + (0.0 if late < 0.7 else late * 0.01), self._turn)
-        waiting = _Waiting(noted, loop, loop.create_future())
+            waiting.loop.call_later(self.slow_s + (0.0 if late < 0.7 else late * 0.01), self._turn)
         waiting.answer.add_done_callback(_heard)
         self._group.append(waiting)
         return await asyncio.shield(waiting.answer)

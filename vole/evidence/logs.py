@@ -31,6 +31,9 @@ class Seal:
     sha256: str
 
 
+EMPTY = Seal(0, hashlib.sha256().hexdigest())
+
+
 @dataclass
 class _Open:
     descriptor: int
@@ -103,7 +106,7 @@ class LogStore:
         """
         known = self._open.pop(key, None)
         if known is None and not self.path(key).exists():
-            return Seal(0, hashlib.sha256().hexdigest())
+            return EMPTY
         try:
             length = self._sync(key, None if known is None else known.descriptor)
         except OSError as error:

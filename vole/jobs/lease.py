@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from vole.base import limits
 from vole.base.clock import Moment, after, seconds
@@ -12,8 +12,7 @@ from vole.base.limits import LeaseTimes
 from vole.jobs.model import State
 
 
-@dataclass(frozen=True)
-class JobLease:
+class JobLease(NamedTuple):
     """One attempt of a job while it is live."""
 
     job: JobId
@@ -44,7 +43,7 @@ def started(lease: JobLease, now: Moment, times: LeaseTimes) -> JobLease:
     """
     if lease.state is not State.LEASED:
         return lease
-    return replace(lease, state=State.RUNNING, deadline=after(now, seconds(times.ttl_s)))
+    return lease._replace(state=State.RUNNING, deadline=after(now, seconds(times.ttl_s)))
 
 
 def renewed(lease: JobLease, now: Moment, times: LeaseTimes) -> JobLease:
@@ -55,7 +54,7 @@ def renewed(lease: JobLease, now: Moment, times: LeaseTimes) -> JobLease:
     """
     if lease.state is not State.RUNNING:
         return lease
-    return replace(lease, deadline=max(lease.deadline, after(now, seconds(times.ttl_s))))
+    return lease._replace(deadline=max(lease.deadline, after(now, seconds(times.ttl_s))))
 
 
 def refreshed(lease: JobLease, now: Moment, times: LeaseTimes) -> JobLease:
@@ -64,7 +63,7 @@ def refreshed(lease: JobLease, now: Moment, times: LeaseTimes) -> JobLease:
     The old deadline may be of a clock that has jumped; it counts no more.
     """
     span = times.start_window_s if lease.state is State.LEASED else times.ttl_s
-    return replace(lease, deadline=after(now, seconds(span)))
+    return lease._replace(deadline=after(now, seconds(span)))
 
 
 def after_loss(losses: int, on_lost: str) -> State:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from vole.base.clock import Moment
 from vole.base.ids import Epoch, JobId, JobKey, PushId, RepoId, RepoName, RunId, RunNumber, SessionId, StartId
@@ -149,9 +149,8 @@ class RunSource:
     rerun: Rerun | None = None
 
 
-@dataclass(frozen=True)
-class Job:
-    """A job as the queue sees it: no document, no labels."""
+class Job(NamedTuple):
+    """A job as the queue sees it: no document, no labels. A tuple, since several are made for each lease."""
 
     id: JobId
     run: RunId

@@ -75,7 +75,7 @@ FROM jobs j
 JOIN job_documents d ON d.job_id = j.id
 JOIN runs r ON r.id = j.run_id
 JOIN repos p ON p.id = j.repo_id
-WHERE j.id = :job"""  # noqa: S608
+WHERE j.id = ?"""  # noqa: S608
 
 # Of a place `g` in the line of a concurrency group: what stands there has ended, or is worked on no more and by nobody:
 # a runner that cannot renew a lease has let go of it at its deadline.
@@ -118,7 +118,7 @@ SELECT 1
 FROM keys k
 JOIN grants g ON g.account_id = k.account_id
 WHERE k.fingerprint = :fingerprint AND k.kind = 'runner' AND g.repo_id = :repo AND g.level = 'run'"""
-LIVE_HERE = "SELECT COUNT(*) FROM attempts WHERE session_id = ? AND ended_at IS NULL"
+LIVE_HERE = "SELECT token, job_id, epoch FROM attempts WHERE session_id = ? AND ended_at IS NULL"
 RUNNING_IN_REPO = f"SELECT COUNT(*) AS count FROM jobs WHERE repo_id = :repo AND {HELD}"  # noqa: S608
 RESTING = """
 SELECT 1
@@ -150,11 +150,6 @@ LEFT JOIN attempts a ON a.job_id = j.id AND a.ended_at IS NULL
 WHERE j.run_id = :run
 ORDER BY j.ordinal"""
 
-LIVE_OF_WANT = """
-SELECT job_id, epoch
-FROM attempts
-WHERE session_id = :session AND ended_at IS NULL AND token = :token"""
-
 # What the index is made of.
 QUEUED = """
 SELECT j.enqueued_at, j.id, l.label_set_id, j.repo_id
@@ -178,40 +173,27 @@ WHERE l.job_id = :job"""
 
 
 def job(row: Row) -> Job:
-    """Raises Invalid for a row that this version cannot read; its caller sets it aside."""
+    """A row that begins with the columns of _JOB. Raises Invalid for one that this version cannot read."""
+    # By place: a name is looked for in all of a row's columns, and this runs several times for each lease.
+    ident, run, repo, name, key, state, epoch, losses, on_lost, forgiving, end, ending, timeout, at, until = row[:15]
     try:
         return Job(
-            id=JobId(row["id"]),
-            run=RunId(row["run_id"]),
-            repo=RepoId(row["repo_id"]),
-            job=row["job"],
-            key=JobKey(row["key"]),
-            state=State(row["state"]),
-            epoch=Epoch(row["epoch"]),
-            losses=row["losses"],
-            on_lost=row["on_lost"],
-            continue_on_error=bool(row["continue_on_error"]),
-            conclusion=None if row["conclusion"] is None else Conclusion(row["conclusion"]),
-            ending_as=None if row["ending_as"] is None else Conclusion(row["ending_as"]),
-            timeout_us=row["timeout_us"],
-            enqueued_at=Moment(row["enqueued_at"]),
-            deadline_at=None if row["deadline_at"] is None else Moment(row["deadline_at"]),
-        )
-    except ValueError as error:
-        raise Invalid(f"job {row['id']} cannot be read: {error}") from None
+            ident, run, repo, name, key, _STATES[state], epoch, losses, on_lost, bool(forgiving),
+            _ENDS[end], _ENDS[ending], timeout, at, until,
+        )  # fmt: skip
+    except KeyError as error:
+        raise Invalid(f"job {row['id']} cannot be read: {error} is not a word of this version") from None
+
+
+_STATES = {state.value: state for state in State}
+_ENDS: dict[str | None, Conclusion | None] = {None: None, **{end.value: end for end in Conclusion}}
 
 
 def lease(row: Row) -> JobLease | None:
     """The live lease in a row of HELD_JOB; None when there is none."""
     if row["session_id"] is None or row["deadline_at"] is None:
         return None
-    return JobLease(
-        JobId(row["id"]),
-        SessionId(row["session_id"]),
-        Epoch(row["epoch"]),
-        State(row["state"]),
-        Moment(row["deadline_at"]),
-    )
+    return JobLease(row["id"], row["session_id"], row["epoch"], _STATES[row["state"]], row["deadline_at"])
 
 
 def told(row: Row) -> Told:

@@ -12,7 +12,7 @@ import contextlib
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +28,7 @@ from vole.store import migrate
 _log = log.get("vole.store")
 
 P = ParamSpec("P")
+A = TypeVar("A")
 T = TypeVar("T")
 Row = sqlite3.Row
 
@@ -113,6 +114,22 @@ class View:
         return self.connection.execute(sql, values).fetchall()
 
 
+@dataclass(frozen=True)
+class _Alike:
+    """One of several that the same change makes: `change(tx, [one, …], *args)` gives an answer for each."""
+
+    one: Any
+    change: Callable[..., Sequence[Any]]
+    args: tuple[Any, ...]
+
+    def goes_with(self, other: _Alike | None) -> bool:
+        return other is not None and self.change is other.change and self.args == other.args
+
+    def alone(self, tx: Tx) -> Any:
+        (result,) = self.change(tx, [self.one], *self.args)
+        return result
+
+
 @dataclass(eq=False)
 class _Waiting:
     """A change and whoever awaits it. The writer fills in the answer, the caller's loop hands it over."""
@@ -120,6 +137,7 @@ class _Waiting:
     change: Callable[[Tx], Any]
     loop: asyncio.AbstractEventLoop
     answer: asyncio.Future[Any]
+    alike: _Alike | None = None
     result: Any = None
     error: BaseException | None = None
 
@@ -131,6 +149,9 @@ class _Waiting:
             self.answer.set_exception(self.error)
         else:
             self.answer.set_result(self.result)
+
+
+_Done = list[tuple[list[_Waiting], Tx]]  # what was made in a commit, until it is durable
 
 
 class Database:
@@ -168,6 +189,22 @@ class Database:
             raise Unavailable("the store is closed: the server is stopping")
         loop = asyncio.get_running_loop()
         waiting = _Waiting(lambda tx: change(tx, *args, **kwargs), loop, loop.create_future())
+        self._waiting.put(waiting)
+        result: T = await waiting.answer
+        return result
+
+    async def write_each(
+        self, change: Callable[Concatenate[Tx, Sequence[A], P], Sequence[T]], one: A, /, *args: P.args, **_: P.kwargs
+    ) -> T:
+        """As `write`, for what many ask for at once: what waits for one commit is made by one `change(tx, [one, …])`.
+
+        It answers each in its place. Where it raises, nothing of them is changed, and each is made by itself.
+        """
+        if self._closed:
+            raise Unavailable("the store is closed: the server is stopping")
+        loop = asyncio.get_running_loop()
+        alike = _Alike(one, change, args)
+        waiting = _Waiting(alike.alone, loop, loop.create_future(), alike)
         self._waiting.put(waiting)
         result: T = await waiting.answer
         return result
@@ -257,14 +294,14 @@ class Database:
         return group, False
 
     def _commit(self, group: list[_Waiting]) -> None:
-        done: list[tuple[_Waiting, Tx]] = []
+        done: _Done = []
         batch = Batch()
         try:
             connection = self._writer = self._writer or open_writer(self._path)
             before = connection.total_changes
             connection.execute("BEGIN IMMEDIATE")
-            for waiting in group:
-                self._apply(Tx(connection, self._clock.now(), self._entropy, batch), waiting, done)
+            for together in _together(group):
+                self._apply_all(connection, batch, together, done)
             connection.execute("COMMIT")
             self.commits += connection.total_changes != before  # a sweep that found nothing to do wrote nothing
         except BaseException as error:
@@ -273,8 +310,8 @@ class Database:
             for waiting in group:
                 waiting.error = waiting.error or _as_unavailable(error)
         else:
-            for waiting, tx in done:
-                _follow(waiting, tx)
+            for together, tx in done:
+                _follow(together, tx)
         _hand_over(group)
 
     def _roll_back(self, error: BaseException) -> None:
@@ -292,20 +329,33 @@ class Database:
         self._writer.close()
         self._writer = None
 
-    def _apply(self, tx: Tx, waiting: _Waiting, done: list[tuple[_Waiting, Tx]]) -> None:
-        connection = tx.connection
+    def _apply_all(
+        self,
+        connection: sqlite3.Connection,
+        batch: Batch,
+        together: list[_Waiting],
+        done: _Done,
+    ) -> None:
+        """What goes together in one change; where that is refused, each in its own."""
+        tx = Tx(connection, self._clock.now(), self._entropy, batch)
         connection.execute("SAVEPOINT change")
         try:
-            waiting.result = waiting.change(tx)
+            results = _results(tx, together)
         except Exception as error:
             if not connection.in_transaction:  # SQLite itself rolled all back: disk full, I/O error
                 raise
             connection.execute("ROLLBACK TO change")
             connection.execute("RELEASE change")
-            waiting.error = _as_unavailable(error)
+            if len(together) == 1:
+                together[0].error = _as_unavailable(error)
+                return
+            for waiting in together:
+                self._apply_all(connection, batch, [waiting], done)
         else:
             connection.execute("RELEASE change")
-            done.append((waiting, tx))
+            for waiting, result in zip(together, results, strict=True):
+                waiting.result = result
+            done.append((together, tx))
 
 
 def _hand_over(group: list[_Waiting]) -> None:
@@ -323,13 +373,36 @@ def _hand_over_all(answered: list[_Waiting]) -> None:
         waiting.hand_over()
 
 
-def _follow(waiting: _Waiting, tx: Tx) -> None:
-    """What comes after a durable change. A step that fails fails its caller, never the thread that all write on."""
+def _follow(together: list[_Waiting], tx: Tx) -> None:
+    """What comes after a durable change. A step that fails fails its callers, never the thread that all write on."""
     try:
         for step in tx._after:
             step()
     except Exception as error:
-        waiting.error = error
+        for waiting in together:
+            waiting.error = error
+
+
+def _together(group: list[_Waiting]) -> list[list[_Waiting]]:
+    """The changes of a commit in their order; what is alike stands with the first of its kind."""
+    found: list[list[_Waiting]] = []
+    kinds: list[list[_Waiting]] = []
+    for waiting in group:
+        kind = next((kind for kind in kinds if waiting.alike and waiting.alike.goes_with(kind[0].alike)), None)
+        if kind is not None:
+            kind.append(waiting)
+            continue
+        found.append([waiting])
+        if waiting.alike:
+            kinds.append(found[-1])
+    return found
+
+
+def _results(tx: Tx, together: list[_Waiting]) -> Sequence[Any]:
+    first = together[0]
+    if first.alike is None or len(together) == 1:
+        return [first.change(tx)]
+    return first.alike.change(tx, [waiting.alike.one for waiting in together if waiting.alike], *first.alike.args)
 
 
 def _nothing(_: Tx) -> None:

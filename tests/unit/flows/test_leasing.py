@@ -545,6 +545,7 @@ def test_no_byte_is_stored_between_the_seal_of_a_log_and_the_result(tmp_path):
             await server.enqueues(a_run())
             job = await server.takes(session)
             key = (job.lease.job, job.lease.epoch)
+            await server.leasing.append_log(session, *key, 0, b"early")
             seal, late = server.logs.seal, []
 
             def sealing(log):

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from vole.base.clock import Moment, after, seconds
@@ -36,14 +34,14 @@ def test_a_renewal_moves_the_deadline_of_a_running_lease():
 @pytest.mark.proves("I-17")
 @pytest.mark.parametrize("state", [State.LEASED, State.CANCELLING])
 def test_a_renewal_never_moves_the_deadline_of_another_state(state):
-    held = dataclasses.replace(LEASE, state=state)
+    held = LEASE._replace(state=state)
 
     assert lease.renewed(held, after(NOW, seconds(10)), TIMES) == held
 
 
 @pytest.mark.parametrize(("state", "span_s"), [(State.LEASED, 15), (State.RUNNING, 60), (State.CANCELLING, 60)])
 def test_a_restart_gives_one_fresh_span_whatever_the_old_deadline_was(state, span_s):
-    held = dataclasses.replace(LEASE, state=state, deadline=after(NOW, seconds(999_999)))
+    held = LEASE._replace(state=state, deadline=after(NOW, seconds(999_999)))
 
     assert lease.refreshed(held, NOW, TIMES).deadline == after(NOW, seconds(span_s))
 

@@ -102,6 +102,38 @@ def test_the_same_result_said_again_is_answered_like_the_first(queue):
 
 
 @pytest.mark.proves("I-06", "I-02")
+@pytest.mark.proves("I-06")
+def test_results_that_come_together_are_answered_each_and_the_same_one_twice_alike(queue):
+    first, second = (queue.job() for _ in range(2))
+    jobs = [queue.run("a"), queue.run("b")]
+    results = [
+        ledger.Result(queue.session(name), a_result(job.lease.job, job.lease.epoch, end), ledger.StoredLog(0, ""))
+        for name, job, end in (("a", jobs[0], "success"), ("b", jobs[1], "failure"), ("a", jobs[0], "success"))
+    ]
+
+    answers = queue.write(ledger.finish_all, results, queue.index, queue.policy)
+
+    assert [answer.answer.job for answer in answers] == [first, second, first]
+    assert answers[2].answer == answers[0].answer
+    assert [answer.attempt is None for answer in answers] == [False, False, True]
+    assert (queue.state(first), queue.state(second)) == (("finished", "success"), ("finished", "failure"))
+
+
+@pytest.mark.proves("I-05")
+def test_of_results_that_come_together_one_that_is_refused_changes_none(queue):
+    job_id = queue.job()
+    held, gone = queue.run("a"), a_result(99, 1)
+    results = [
+        ledger.Result(queue.session("a"), result, ledger.StoredLog(0, ""))
+        for result in (a_result(held.lease.job, held.lease.epoch), gone)
+    ]
+
+    with pytest.raises(Fenced):
+        queue.write(ledger.finish_all, results, queue.index, queue.policy)
+
+    assert queue.state(job_id) == ("running", None)
+
+
 def test_another_result_for_the_same_attempt_is_refused(queue):
     job_id = queue.job()
     job = queue.run("a")

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from tests.queueing import Queue
@@ -24,7 +22,7 @@ def queue():
 def test_a_move_from_where_the_row_no_longer_is_changes_nothing(queue, stale):
     job_id = queue.job()
     queue.run("a")
-    seen = dataclasses.replace(rows.job(queue.one(rows.JOB, job=job_id)), **stale)
+    seen = rows.job(queue.one(rows.JOB, job=job_id))._replace(**stale)
     what = Happening.CANCELLED if seen.state is State.QUEUED else Happening.CONCLUDED
 
     with pytest.raises(Fenced):

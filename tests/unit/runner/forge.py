@@ -59,7 +59,7 @@ class QueueInMemory:
         self.needed: dict[str, tuple[ArtifactFile, ...]] = {}
         self.needed_root = Path()
         self.asked_sources: list[LeaseRef] = []
-        self.durable = asyncio.Event()  # what was handed back; then it is made known
+        self.durable = asyncio.Event()  # what was handed back or came to an end; then it is made known
         self.durable.set()
         self.told: list[LeaseRef] = []
         self.log_refusal: VoleError | None = None
@@ -124,6 +124,7 @@ class QueueInMemory:
             del self.logs[ref][self.forget_after :]
             self.forget_after = None
         self.finished[ref] = finish
+        await self.durable.wait()
         stored = bytes(self.logs[ref])
         whole = len(stored) == finish.log.bytes and hashlib.sha256(stored).hexdigest() == finish.log.sha256
         return Finished(finish.job, finish.epoch, "complete" if whole else "incomplete", len(stored))

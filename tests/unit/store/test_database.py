@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -375,6 +376,53 @@ def test_changes_that_wait_at_the_same_moment_share_one_commit(tmp_path):
         return db.commits
 
     assert run(story()) == 2
+
+
+def _declare_all(tx: Tx, labels: Sequence[str], calls: list[list[str]]) -> list[str]:
+    calls.append(list(labels))
+    for label in labels:
+        _declare(tx, label)
+        if label.startswith("bad"):
+            raise Denied(f"no {label}")
+    return [f"declared {label}" for label in labels]
+
+
+@pytest.mark.parametrize(
+    ("asked", "calls", "declared"),
+    [
+        (["a", "b", "c"], [["a", "b", "c"]], ["a", "b", "c"]),
+        (["a", "bad", "c"], [["a", "bad", "c"], ["a"], ["bad"], ["c"]], ["a", "c"]),
+        (["bad 1", "bad 2"], [["bad 1", "bad 2"], ["bad 1"], ["bad 2"]], []),
+    ],
+)
+def test_what_is_alike_and_waits_for_one_commit_is_one_change_and_refused_one_by_one(tmp_path, asked, calls, declared):
+    begun, go_on, made = threading.Event(), threading.Event(), []
+
+    def slow(_: Tx) -> None:
+        begun.set()
+        assert go_on.wait(30)
+
+    async def story():
+        db = await _open(tmp_path)
+        first = asyncio.create_task(db.write(slow))
+        await asyncio.to_thread(begun.wait, 30)
+        ones = [asyncio.create_task(db.write_each(_declare_all, label, made)) for label in asked]
+        others = asyncio.create_task(db.write_each(_declare_all, "other", [["other args"]]))
+        await asyncio.sleep(0)
+        go_on.set()
+        answers = await asyncio.gather(*ones, return_exceptions=True)
+        await asyncio.gather(first, others)
+        found = await db.read(_labels)
+        await db.close()
+        return answers, found, db.commits
+
+    answers, found, commits = run(story())
+
+    assert made == calls
+    assert [str(answer) for answer in answers] == [
+        f"no {label}" if label.startswith("bad") else f"declared {label}" for label in asked
+    ]
+    assert (found, commits) == ([*declared, "other"], 1)
 
 
 def test_a_change_that_changes_nothing_is_no_commit(tmp_path):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vole.base import limits
 from vole.base.errors import Denied, Fenced, Invalid, NotFound
 from vole.base.ids import JobKey, RepoName, RunId, RunNumber
 from vole.evidence import ledger as evidence
-from vole.evidence.logs import LogKey
+from vole.evidence.logs import EMPTY, LogKey
 from vole.flows.leasing.desk import Desk, LeasingParts, log_key
 from vole.jobs import ledger, reads
 from vole.jobs.index import QueueIndex
-from vole.jobs.ledger import Accepted, StoredLog
+from vole.jobs.ledger import Accepted, Result, StoredLog
 from vole.jobs.model import Held, Policy, Touched
 from vole.people.access import may
 from vole.people.model import Person
@@ -59,12 +60,11 @@ class Attempts:
 
         Raises Fenced, Conflict for another result, Invalid for an artifact that is not stored or not of the job.
         """
-        parts = self._heard(session)
+        self._heard(session)
         try:
             held = self.desk.held(session, result.job, result.epoch)
         except Fenced:
-            accepted = await parts.db.write(_finish, parts.index, session, (result, _NO_LOG, self.desk.policy))
-            return accepted.answer
+            return await self._result(Result(session.id, result, _NO_LOG))
         self._check_artifacts(held, result)
         return await self._accept(session, result, log_key(held, result.epoch))
 
@@ -88,13 +88,17 @@ class Attempts:
         parts = self.desk.parts
         parts.logs.close_for_good(log)
         try:
-            seal = await asyncio.to_thread(parts.logs.seal, log)
-            stored = StoredLog(seal.bytes, seal.sha256)
-            accepted = await parts.db.write(_finish, parts.index, session, (result, stored, self.desk.policy))
+            seal = await asyncio.to_thread(parts.logs.seal, log) if parts.logs.length(log) else EMPTY
+            answer = await self._result(Result(session.id, result, StoredLog(seal.bytes, seal.sha256)))
         finally:
             parts.logs.reopen(log)
-        self.desk.tell(accepted.touched)
         parts.bells.ring(f"log:{result.job}")
+        return answer
+
+    async def _result(self, result: Result) -> Finished:
+        parts = self.desk.parts
+        accepted = await parts.db.write_each(_finish_all, result, parts.index, self.desk.policy)
+        self.desk.tell(accepted.touched)
         return accepted.answer
 
     def _check_artifacts(self, held: Held, result: Finish) -> None:
@@ -112,16 +116,21 @@ def _mark(tx: Tx, session: Session, marks: Marks) -> None:
     evidence.add_marks(tx, marks.job, marks.epoch, marks.marks)
 
 
-def _finish(tx: Tx, index: QueueIndex, session: Session, given: tuple[Finish, StoredLog, Policy]) -> Accepted:
-    result, stored, policy = given
-    accepted = ledger.finish(tx, index, session.id, result, stored, policy)
-    if accepted.attempt is None:
-        return accepted
-    retention = ledger.artifact_names(tx, result.job) if result.artifacts else {}
-    if unknown := {file.name for file in result.artifacts} - retention.keys():
-        raise Invalid(f"artifact {min(unknown)!r} is none that the job was pinned with")
-    evidence.add_result(tx, evidence.Attempt(*accepted.attempt), result, retention)
+def _finish_all(tx: Tx, results: Sequence[Result], index: QueueIndex, policy: Policy) -> list[Accepted]:
+    accepted = ledger.finish_all(tx, results, index, policy)
+    for one, result in zip(accepted, results, strict=True):
+        if one.attempt is not None:
+            _keep_evidence(tx, evidence.Attempt(*one.attempt), result.finish)
     return accepted
+
+
+def _keep_evidence(tx: Tx, attempt: evidence.Attempt, finish: Finish) -> None:
+    if not (finish.annotations or finish.summary or finish.artifacts):
+        return
+    retention = ledger.artifact_names(tx, attempt.job) if finish.artifacts else {}
+    if unknown := {file.name for file in finish.artifacts} - retention.keys():
+        raise Invalid(f"artifact {min(unknown)!r} is none that the job was pinned with")
+    evidence.add_result(tx, attempt, finish, retention)
 
 
 async def _target(view: View, person: Person, repo: RepoName, run: RunNumber) -> RunId:

@@ -2,7 +2,7 @@
 
 from vole.jobs.ledger.cancel import cancel_job, cancel_run, drop_repo
 from vole.jobs.ledger.enqueue import concurrency_of, enqueue_run
-from vole.jobs.ledger.finish import Accepted, StoredLog, artifact_names, finish
+from vole.jobs.ledger.finish import Accepted, Result, StoredLog, artifact_names, finish_all
 from vole.jobs.ledger.grant import Round, lease_many
 from vole.jobs.ledger.leases import (
     Renewals,
@@ -21,6 +21,7 @@ from vole.jobs.ledger.sweeps import Swept, rebuild_index, restart, sweep
 __all__ = [
     "Accepted",
     "Renewals",
+    "Result",
     "Round",
     "StoredLog",
     "Swept",
@@ -33,7 +34,7 @@ __all__ = [
     "drop_repo",
     "end_session",
     "enqueue_run",
-    "finish",
+    "finish_all",
     "give_up",
     "hand_back",
     "hold",

@@ -1,18 +1,22 @@
-"""The result of an attempt: accepted once, from its holder, at its epoch. Never touches logs or artifacts."""
+"""The results of attempts: each accepted once, from its holder, at its epoch. Never touches logs or artifacts."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vole.base import limits
+from vole.base.clock import Moment
 from vole.base.errors import Conflict, Exhausted, Fenced
 from vole.base.ids import Epoch, JobId, RepoId, RunId, SessionId
+from vole.base.limits import LeaseTimes
 from vole.jobs.index import QueueIndex
+from vole.jobs.lease import JobLease
 from vole.jobs.ledger import moves
 from vole.jobs.ledger.leases import hold, start_unsaid
-from vole.jobs.ledger.settle import plan_of, settle
+from vole.jobs.ledger.settle import plan_of, settle_all
 from vole.jobs.model import Conclusion, EndCause, Happening, Job, Policy, State, Touched, times_of
 from vole.store.database import Tx
 from vole.wire import codec, runner
@@ -27,6 +31,15 @@ class StoredLog:
 
 
 @dataclass(frozen=True)
+class Result:
+    """What a runner process says that an attempt came to, and what is stored of its log."""
+
+    session: SessionId
+    finish: runner.Finish
+    stored: StoredLog
+
+
+@dataclass(frozen=True)
 class Accepted:
     """The answer to a result, and whose it is; `attempt` is None for a repeat, which changes nothing."""
 
@@ -35,32 +48,73 @@ class Accepted:
     attempt: tuple[RepoId, RunId, JobId, Epoch] | None
 
 
-def finish(
-    tx: Tx, index: QueueIndex, session: SessionId, result: runner.Finish, stored: StoredLog, policy: Policy
-) -> Accepted:
-    """Accept the result of the attempt that `session` holds, or answer a repeat like the first.
+@dataclass(frozen=True)
+class _Taken:
+    """A result that is accepted in this change."""
+
+    result: Result
+    digest: str
+    job: Job
+    lease: JobLease
+
+    @property
+    def complete(self) -> bool:
+        """True when what is stored of the log is what was declared."""
+        declared, stored = self.result.finish.log, self.result.stored
+        return (stored.bytes, stored.sha256) == (declared.bytes, declared.sha256)
+
+
+def finish_all(tx: Tx, results: Sequence[Result], index: QueueIndex, policy: Policy) -> list[Accepted]:
+    """Accept each result of an attempt that its session holds, or answer a repeat like the first; in their order.
 
     Raises Fenced for an attempt that is over, Conflict for a second, different result, Exhausted for outputs over
-    OUTPUT_BYTES_MAX; nothing is changed then.
+    OUTPUT_BYTES_MAX; nothing of any of them is changed then.
     """
-    digest = hashlib.sha256(codec.canonical(result)).hexdigest()
+    answers, taken, again = dict[int, Accepted](), dict[JobId, tuple[int, _Taken]](), list[int]()
+    for place, result in enumerate(results):
+        if result.finish.job in taken:  # said twice in one moment: the second meets what the first left
+            again.append(place)
+        elif isinstance(found := _take(tx, result), Accepted):
+            answers[place] = found
+        else:
+            taken[result.finish.job] = place, found
+    if taken:
+        places, found_all = zip(*taken.values(), strict=True)
+        answers |= zip(places, _end_all(tx, index, found_all, times_of(policy)), strict=True)
+    if again:
+        answers |= zip(again, finish_all(tx, [results[place] for place in again], index, policy), strict=True)
+    return [answers[place] for place in range(len(results))]
+
+
+def _take(tx: Tx, result: Result) -> _Taken | Accepted:
+    finish = result.finish
+    digest = hashlib.sha256(codec.canonical(finish)).hexdigest()
     try:
-        job, held = hold(tx, result.job, session, result.epoch)
+        job, held = hold(tx, finish.job, result.session, finish.epoch)
     except Fenced:
-        repeat = _repeated(tx, session, result, digest)
+        repeat = _repeated(tx, result.session, finish, digest)
         if repeat is None:
             raise
         return Accepted(repeat, Touched(), None)
     # Counted as the harness counts them: escapes of the stored form are not the job's.
-    size = sum(len(name.encode()) + len(value.encode()) for name, value in result.outputs.items())
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in finish.outputs.items())
     if size > limits.OUTPUT_BYTES_MAX:
         raise Exhausted(f"outputs of {size} bytes; at most {limits.OUTPUT_BYTES_MAX} (OUTPUT_BYTES_MAX)")
-    outputs = json.dumps(result.outputs, separators=(",", ":"), ensure_ascii=False)
-    job = start_unsaid(tx, index, job, held, times_of(policy))
-    _end(tx, job, result, digest, stored)
-    _conclude(tx, index, job, result, outputs)
-    touched = Touched(runs=frozenset((job.run,)), leasable=True) | settle(tx, index, job.run)
-    answer = _answer(result, stored.bytes, _log_state(result, stored))
+    return _Taken(result, digest, job, held)
+
+
+def _end_all(tx: Tx, index: QueueIndex, taken: Sequence[_Taken], times: LeaseTimes) -> list[Accepted]:
+    jobs = start_unsaid(tx, index, [(one.job, one.lease) for one in taken], times)
+    moves.end_attempts(tx, jobs, [_ending(one) for one in taken])
+    ends = [_concluding(tx.now, job, one.result.finish) for job, one in zip(jobs, taken, strict=True)]
+    moves.move_all(tx, index, ends)
+    touched = settle_all(tx, index, dict.fromkeys(job.run for job in jobs))
+    return [_accepted(job, one, touched.pop(job.run, Touched())) for job, one in zip(jobs, taken, strict=True)]
+
+
+def _accepted(job: Job, one: _Taken, settled: Touched) -> Accepted:
+    answer = _answer(one.result.finish, one.result.stored.bytes, complete=one.complete)
+    touched = Touched(frozenset((job.run,)), leasable=True) | settled
     return Accepted(answer, touched, (job.repo, job.run, job.id, job.epoch))
 
 
@@ -83,49 +137,49 @@ def _repeated(tx: Tx, session: SessionId, result: runner.Finish, digest: str) ->
         return None
     if row["result_digest"] != digest:
         raise Conflict(f"attempt {result.epoch} of job {result.job} has a result already, and it is another one")
-    return _answer(result, row["log_bytes"], row["log_state"])
+    return _answer(result, row["log_bytes"], complete=row["log_state"] == "complete")
 
 
-def _answer(result: runner.Finish, stored_bytes: int, state: str) -> runner.Finished:
-    whole = "complete" if state == "complete" else "incomplete"
-    return runner.Finished(result.job, result.epoch, log=whole, log_bytes=stored_bytes)  # type: ignore[arg-type]
+def _answer(finish: runner.Finish, stored_bytes: int, *, complete: bool) -> runner.Finished:
+    return runner.Finished(finish.job, finish.epoch, "complete" if complete else "incomplete", stored_bytes)
 
 
-def _log_state(result: runner.Finish, stored: StoredLog) -> str:
-    agrees = (stored.bytes, stored.sha256) == (result.log.bytes, result.log.sha256)
-    return "complete" if agrees else "incomplete"
-
-
-def _log_note(result: runner.Finish, stored: StoredLog) -> str:
+def _log_note(one: _Taken) -> str:
     """Why the log is not whole; empty when it is."""
-    if _log_state(result, stored) == "complete":
+    stored, declared = one.result.stored.bytes, one.result.finish.log.bytes
+    if one.complete:
         return ""
-    if stored.bytes == result.log.bytes:
-        return f"log incomplete: {stored.bytes} bytes are stored, with another digest than declared"
-    return f"log incomplete: {stored.bytes} of {result.log.bytes} bytes"
+    if stored == declared:
+        return f"log incomplete: {stored} bytes are stored, with another digest than declared"
+    return f"log incomplete: {stored} of {declared} bytes"
 
 
-def _end(tx: Tx, job: Job, result: runner.Finish, digest: str, stored: StoredLog) -> None:
-    cause = EndCause.FINISHED
-    if job.state is State.CANCELLING:
-        cause = EndCause.TIMED_OUT if job.ending_as is Conclusion.TIMED_OUT else EndCause.CANCELLED
-    fields = {
-        "log_bytes": stored.bytes,
-        "log_declared": result.log.bytes,
-        "log_sha256": result.log.sha256,
-        "log_state": _log_state(result, stored),
-        "log_truncated": int(result.log.truncated),
-        "result_digest": digest,
-        "steps": codec.canonical(result.steps).decode(),
+def _cause(job: Job) -> EndCause:
+    if job.state is not State.CANCELLING:
+        return EndCause.FINISHED
+    return EndCause.TIMED_OUT if job.ending_as is Conclusion.TIMED_OUT else EndCause.CANCELLED
+
+
+def _ending(one: _Taken) -> dict[str, object]:
+    finish = one.result.finish
+    return {
+        "end_cause": _cause(one.job),
+        "end_detail": _log_note(one),
+        "conclusion": finish.conclusion,
+        "log_bytes": one.result.stored.bytes,
+        "log_declared": finish.log.bytes,
+        "log_sha256": finish.log.sha256,
+        "log_state": "complete" if one.complete else "incomplete",
+        "log_truncated": int(finish.log.truncated),
+        "result_digest": one.digest,
+        "steps": codec.canonical(finish.steps).decode(),
     }
-    moves.end_attempt(tx, job, cause, _log_note(result, stored), Conclusion(result.conclusion), fields)
 
 
-def _conclude(tx: Tx, index: QueueIndex, job: Job, result: runner.Finish, outputs: str) -> None:
+def _concluding(now: Moment, job: Job, finish: runner.Finish) -> moves.Move:
     if job.state is State.CANCELLING:  # the acknowledgement, whatever the job came to meanwhile
-        cause = EndCause.TIMED_OUT if job.ending_as is Conclusion.TIMED_OUT else EndCause.CANCELLED
-        moves.end_cancelling(tx, index, job, cause)
-        return
-    conclusion, marked = moves.forgiven(job, Conclusion(result.conclusion))
-    more = {"reason": result.reason[: limits.PROBLEM_CHARS_MAX], "marked": marked, "cause": EndCause.FINISHED}
-    moves.conclude(tx, index, job, Happening.CONCLUDED, conclusion, outputs=outputs, **more)
+        return moves.cancelled(now, job, _cause(job))
+    conclusion, marked = moves.forgiven(job, Conclusion(finish.conclusion))
+    outputs = json.dumps(finish.outputs, separators=(",", ":"), ensure_ascii=False)
+    more = {"reason": finish.reason[: limits.PROBLEM_CHARS_MAX], "marked": marked, "cause": EndCause.FINISHED}
+    return moves.concluding(now, job, Happening.CONCLUDED, conclusion, outputs=outputs, **more)

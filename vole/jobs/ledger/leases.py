@@ -35,7 +35,7 @@ def start(tx: Tx, index: QueueIndex, job: JobId, session: SessionId, epoch: Epoc
     begun = lease.started(held, tx.now, times_of(policy))
     if begun == held:
         return Touched()
-    _start(tx, index, row, begun)
+    _start_all(tx, index, [(row, begun)])
     return Touched(runs=frozenset((row.run,)))
 
 
@@ -133,16 +133,18 @@ def _lose(tx: Tx, index: QueueIndex, job: Job, cause: EndCause, why: str) -> Non
     moves.move(tx, index, job, Happening.LOST, State.FINISHED, fields=fields, **detail)
 
 
-def _start(tx: Tx, index: QueueIndex, job: Job, begun: JobLease) -> Job:
-    fields: dict[str, object] = {
-        "started_at": tx.now, "deadline_at": begun.deadline, "timeout_at": tx.now + job.timeout_us
-    }  # fmt: skip
-    running = moves.move(tx, index, job, Happening.STARTED, State.RUNNING, fields=fields)
-    tx.run(
-        "UPDATE attempts SET started_at = :now, renewed_at = :now WHERE job_id = :job AND epoch = :epoch",
-        now=tx.now,
-        job=job.id,
-        epoch=job.epoch,
+def _start_all(tx: Tx, index: QueueIndex, begun: Sequence[tuple[Job, JobLease]]) -> list[Job]:
+    started = [
+        moves.Move(
+            job, Happening.STARTED, State.RUNNING,
+            {"started_at": tx.now, "deadline_at": live.deadline, "timeout_at": tx.now + job.timeout_us},
+        )
+        for job, live in begun
+    ]  # fmt: skip
+    running = moves.move_all(tx, index, started)
+    tx.connection.executemany(
+        "UPDATE attempts SET started_at = ?, renewed_at = ? WHERE job_id = ? AND epoch = ?",
+        [(tx.now, tx.now, job.id, job.epoch) for job in running],
     )
     return running
 
@@ -189,8 +191,8 @@ def _step(tx: Tx, job: Job, step: int, times: LeaseTimes) -> None:
     )
 
 
-def start_unsaid(tx: Tx, index: QueueIndex, job: Job, held: JobLease, times: LeaseTimes) -> Job:
-    """The job, running: a result came, so the holder has started it, whatever became of its word."""
-    if job.state is not State.LEASED:
-        return job
-    return _start(tx, index, job, lease.started(held, tx.now, times))
+def start_unsaid(tx: Tx, index: QueueIndex, held: Sequence[tuple[Job, JobLease]], times: LeaseTimes) -> list[Job]:
+    """The jobs, running: their results came, so their holders have started them, whatever became of their words."""
+    silent = [(job, lease.started(live, tx.now, times)) for job, live in held if job.state is State.LEASED]
+    begun = {job.id: job for job in _start_all(tx, index, silent)} if silent else {}
+    return [begun.get(job.id, job) for job, _ in held]

@@ -6,12 +6,14 @@ Nothing else updates `jobs.state`, and no attempt ends without its cause in the 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
-from functools import cache
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from typing import Any
 
 from vole.base import limits
+from vole.base.clock import Moment
 from vole.base.errors import Fenced
 from vole.base.ids import Epoch, JobId, RepoId, RunId, SessionId
 from vole.jobs import rows
@@ -25,39 +27,85 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would mak
 
 _INSERT_EVENT = """
 INSERT INTO events (id, at, repo_id, run_id, job_id, epoch, kind, detail, batch)
-VALUES (:id, :at, :repo, :run, :job, :epoch, :kind, :detail, :batch)"""
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+
+
+@dataclass(frozen=True)
+class Move:
+    """One job along one row of the table. `fields` are further columns, `detail` goes into the event."""
+
+    job: Job
+    what: Happening
+    to: State
+    fields: Fields = field(default_factory=dict)
+    detail: Fields = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Happened:
+    """A row for the event log."""
+
+    repo: RepoId
+    run: RunId
+    kind: str
+    detail: Fields
+    job: JobId | None = None
+    epoch: Epoch | None = None
 
 
 def move(
     tx: Tx, index: QueueIndex, job: Job, what: Happening, to: State, *, fields: Fields = _NOTHING, **detail: object
 ) -> Job:
-    """The job after `what` took it to `to`; `fields` are further columns, `detail` goes into the event.
+    """The job after `what` took it to `to`. Raises Fenced as `move_all` does."""
+    return move_all(tx, index, [Move(job, what, to, fields, detail)])[0]
 
-    Raises Fenced, with nothing changed, when the row is no longer at the job's state and epoch.
+
+def move_all(tx: Tx, index: QueueIndex, moves: Sequence[Move]) -> list[Job]:
+    """The jobs after their moves, in order. Each job moves once; rows that change alike go with one statement.
+
+    Raises Fenced, with nothing changed, when a row is no longer at its job's state and epoch.
     """
-    assert to in MOVES.get((job.state, what), ()), f"{job.state} -{what}-> {to} is no row of the table"
-    values = {**_held_until(job, to), **fields}
-    changed = tx.connection.execute(
-        _update(tuple(values)), {**values, "to": to, "id": job.id, "was": job.state, "was_epoch": job.epoch}
-    ).rowcount
-    if changed != 1:
-        raise Fenced(f"job {job.id} is no longer {job.state} at epoch {job.epoch}. Nothing was changed.")
-    moved = _moved(job, to, values)
-    event(tx, job.repo, job.run, what, {"to": to, **detail}, job=job.id, epoch=moved.epoch)
-    if job.state is State.QUEUED:
-        tx.after_commit(lambda: index.remove(job.id))
-    if job.state in HELD and to not in HELD:
-        tx.after_commit(lambda: index.release(job.id, job.epoch))
+    alike: defaultdict[tuple[str, ...], list[tuple[object, ...]]] = defaultdict(list)
+    moved, told = [], []
+    for one in moves:
+        job = one.job
+        assert one.to in MOVES.get((job.state, one.what), ()), (
+            f"{job.state} -{one.what}-> {one.to} is no row of the table"
+        )
+        values = {**_held_until(job, one.to), **one.fields}
+        alike[tuple(values)].append((one.to, *values.values(), job.id, job.state, job.epoch))
+        moved.append(after := _moved(job, one.to, values))
+        told.append(Happened(job.repo, job.run, one.what, {"to": one.to, **one.detail}, job.id, after.epoch))
+    for columns, rows_ in alike.items():
+        if tx.connection.executemany(_update(columns), rows_).rowcount != len(rows_):
+            which = f"job {moves[0].job.id}" if len(moves) == 1 else f"one of {len(moves)} jobs"
+            raise Fenced(f"{which} is no longer at its state and epoch. Nothing was changed.")
+    event_all(tx, told)
+    tx.after_commit(lambda: _follow(index, moves))
     return moved
 
 
+def _follow(index: QueueIndex, moves: Sequence[Move]) -> None:
+    for one in moves:
+        job = one.job
+        if job.state is State.QUEUED:
+            index.remove(job.id)
+        if job.state in HELD and one.to not in HELD:
+            index.release(job.id, job.epoch)
+
+
 def conclude(tx: Tx, index: QueueIndex, job: Job, what: Happening, conclusion: Conclusion, **more: Any) -> Job:
-    """The job, finished. `more` may hold `reason` and `marked`, both shown on pages, and `cause`, for the event."""
-    fields: dict[str, object] = {"conclusion": conclusion, "finished_at": tx.now}
+    """The job, finished; `more` as of `concluding`."""
+    return move_all(tx, index, [concluding(tx.now, job, what, conclusion, **more)])[0]
+
+
+def concluding(now: Moment, job: Job, what: Happening, conclusion: Conclusion, **more: Any) -> Move:
+    """The end of a job. `more` may hold `reason` and `marked`, both shown on pages, `outputs`, and the `cause`."""
+    fields: dict[str, object] = {"conclusion": conclusion, "finished_at": now}
     fields |= {key: more[key] for key in ("reason", "marked", "outputs") if key in more}
     detail: dict[str, object] = {"conclusion": conclusion}
     detail |= {key: more[key] for key in ("reason", "marked", "cause") if key in more}
-    return move(tx, index, job, what, State.FINISHED, fields=fields, **detail)
+    return Move(job, what, State.FINISHED, fields, detail)
 
 
 def queue(tx: Tx, index: QueueIndex, job: Job, what: Happening, *, fields: Fields = _NOTHING, **detail: object) -> Job:
@@ -79,8 +127,13 @@ def forgiven(job: Job, conclusion: Conclusion) -> tuple[Conclusion, int]:
 
 def end_cancelling(tx: Tx, index: QueueIndex, job: Job, cause: EndCause) -> Job:
     """Cancelling is over: acknowledged, or at its deadline."""
+    return move_all(tx, index, [cancelled(tx.now, job, cause)])[0]
+
+
+def cancelled(now: Moment, job: Job, cause: EndCause) -> Move:
+    """The end of a job that is being cancelled, whatever it came to meanwhile."""
     ending, marked = forgiven(job, job.ending_as or Conclusion.CANCELLED)
-    return conclude(tx, index, job, Happening.CONCLUDED, ending, marked=marked, cause=cause)
+    return concluding(now, job, Happening.CONCLUDED, ending, marked=marked, cause=cause)
 
 
 def stop(tx: Tx, index: QueueIndex, job: Job, reason: str, order: str) -> tuple[Ended, ...]:
@@ -105,23 +158,20 @@ def holder(tx: Tx, job: Job) -> SessionId:
     return SessionId(row["session_id"])
 
 
-def end_attempt(
-    tx: Tx,
-    job: Job,
-    cause: EndCause,
-    detail: str = "",
-    conclusion: Conclusion | None = None,
-    fields: Fields = _NOTHING,
-) -> None:
-    """The live attempt of `job` is over, its log cut short unless `fields`, further columns, say otherwise.
+def end_attempt(tx: Tx, job: Job, cause: EndCause, detail: str = "") -> None:
+    """The live attempt of `job` is over without a result, its log cut short.
 
     Raises Fenced when there is none at the job's epoch.
     """
-    values = {"log_state": "incomplete", **fields}
-    named = {"now": tx.now, "cause": cause, "detail": detail, "conclusion": conclusion}
-    ended = tx.connection.execute(_end(tuple(values)), {**values, **named, "job": job.id, "epoch": job.epoch}).rowcount
-    if ended != 1:
-        raise Fenced(f"job {job.id} has no live attempt {job.epoch}. Nothing was changed.")
+    end_attempts(tx, [job], [{"end_cause": cause, "end_detail": detail, "log_state": "incomplete"}])
+
+
+def end_attempts(tx: Tx, jobs: Sequence[Job], fields: Sequence[Fields]) -> None:
+    """The live attempts of `jobs` are over; `fields` are columns of each, the same for all of them. Raises Fenced."""
+    values = [(tx.now, *one.values(), job.id, job.epoch) for job, one in zip(jobs, fields, strict=True)]
+    if tx.connection.executemany(_end(tuple(fields[0])), values).rowcount != len(values):
+        which = f"job {jobs[0].id}" if len(jobs) == 1 else f"one of {len(jobs)} jobs"
+        raise Fenced(f"{which} has no live attempt at its epoch. Nothing was changed.")
 
 
 def event(  # noqa: PLR0913  # one column each
@@ -135,23 +185,20 @@ def event(  # noqa: PLR0913  # one column each
     epoch: Epoch | None = None,
 ) -> None:
     """Append to the event log."""
-    ident = tx.ident()
-    if tx.batch.first is None:
-        tx.batch.first = ident
-    tx.connection.execute(
-        _INSERT_EVENT,
-        {
-            "id": ident,
-            "batch": tx.batch.first,
-            "at": tx.now,
-            "repo": repo,
-            "run": run,
-            "job": job,
-            "epoch": epoch,
-            "kind": kind,
-            "detail": _encode(detail),
-        },
-    )
+    event_all(tx, [Happened(repo, run, kind, detail, job, epoch)])
+
+
+def event_all(tx: Tx, happened: Sequence[Happened]) -> None:
+    """Append to the event log, in order."""
+    values = []
+    for one in happened:
+        ident = tx.ident()
+        if tx.batch.first is None:
+            tx.batch.first = ident
+        values.append(
+            (ident, tx.now, one.repo, one.run, one.job, one.epoch, one.kind, _text(one.detail), tx.batch.first)
+        )
+    tx.connection.executemany(_INSERT_EVENT, values)
 
 
 def set_aside(tx: Tx, index: QueueIndex, job: JobId, reason: str) -> None:
@@ -172,6 +219,20 @@ def take(tx: Tx, index: QueueIndex, job: Job, held: Held) -> None:
     tx.after_commit(lambda: index.take(job.id, job.epoch, held))
 
 
+def _text(detail: Fields) -> str:
+    """Most events say what others said before, and JSON costs more than the row; of lists it is made each time."""
+    try:
+        return _known(tuple(detail.items()))
+    except TypeError:
+        return _encode(dict(detail))
+
+
+@lru_cache(maxsize=1024)
+def _known(items: tuple[tuple[str, object], ...]) -> str:
+    # No event holds a bool or a float, which would be one key with the number that they equal.
+    return _encode(dict(items))
+
+
 def _held_until(job: Job, to: State) -> dict[str, object]:
     """What leaves the row with a lease: its deadlines."""
     if job.state in HELD and to not in HELD:
@@ -180,23 +241,17 @@ def _held_until(job: Job, to: State) -> dict[str, object]:
 
 
 def _moved(job: Job, to: State, values: Fields) -> Job:
-    known = {key: value for key, value in values.items() if key in _JOB_FIELDS}
-    return replace(job, state=to, **known)  # type: ignore[arg-type]  # columns are named as the fields are
-
-
-_JOB_FIELDS = frozenset(("epoch", "losses", "conclusion", "ending_as", "deadline_at"))
+    """Columns are named as the fields are."""
+    return job._replace(state=to, **{key: value for key, value in values.items() if key in Job._fields})  # type: ignore[arg-type]
 
 
 @cache
 def _update(columns: tuple[str, ...]) -> str:
-    changes = "".join(f", {column} = :{column}" for column in columns)
-    return f"UPDATE jobs SET state = :to{changes} WHERE id = :id AND state = :was AND epoch = :was_epoch"
+    changes = "".join(f", {column} = ?" for column in columns)
+    return f"UPDATE jobs SET state = ?{changes} WHERE id = ? AND state = ? AND epoch = ?"
 
 
 @cache
 def _end(columns: tuple[str, ...]) -> str:
-    changes = "".join(f", {column} = :{column}" for column in columns)
-    return (
-        "UPDATE attempts SET ended_at = :now, end_cause = :cause, end_detail = :detail, conclusion = :conclusion"
-        f"{changes} WHERE job_id = :job AND epoch = :epoch AND ended_at IS NULL"
-    )
+    changes = "".join(f", {column} = ?" for column in columns)
+    return f"UPDATE attempts SET ended_at = ?{changes} WHERE job_id = ? AND epoch = ? AND ended_at IS NULL"

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from vole.base.errors import Invalid
-from vole.base.ids import JobId, RunId, RunNumber
+from vole.base.ids import JobId, RepoId, RunId, RunNumber
 from vole.jobs import conditions, rows
 from vole.jobs.index import QueueIndex
 from vole.jobs.ledger import groups, moves
@@ -28,8 +28,20 @@ def settle(tx: Tx, index: QueueIndex, run: RunId) -> Touched:
     The same for every run that this moves: whose turn it is in a concurrency group, who is cancelled for a newer one.
     `leasable` of the answer is true when a job was readied.
     """
-    touched, moved = _settle(tx, index, run)
-    return touched | settle_others(tx, index, moved)
+    return settle_all(tx, index, (run,))[run]
+
+
+def settle_all(tx: Tx, index: QueueIndex, runs: Collection[RunId]) -> dict[RunId, Touched]:
+    """`settle` of several runs, by run; their states are stored together."""
+    touched, moved, states = dict[RunId, Touched](), set[RunId](), list[RunNow]()
+    for run in runs:
+        touched[run], others, now = _settle(tx, index, run)
+        moved |= others
+        states.append(now)
+    set_states(tx, states)
+    if moved:
+        touched[now.run] |= settle_others(tx, index, moved)
+    return touched
 
 
 def settle_others(tx: Tx, index: QueueIndex, runs: Collection[RunId]) -> Touched:
@@ -39,7 +51,8 @@ def settle_others(tx: Tx, index: QueueIndex, runs: Collection[RunId]) -> Touched
         run = todo.pop(0)
         try:
             with tx.part():
-                one, moved = _settle(tx, index, run)
+                one, moved, now = _settle(tx, index, run)
+                set_states(tx, [now])
         except Invalid:
             one, moved = Touched(), groups.leave(tx, run)
         touched |= one
@@ -47,9 +60,21 @@ def settle_others(tx: Tx, index: QueueIndex, runs: Collection[RunId]) -> Touched
     return touched
 
 
-def _settle(tx: Tx, index: QueueIndex, run: RunId) -> tuple[Touched, set[RunId]]:
-    """One run; the other runs that it moved."""
+@dataclass(frozen=True)
+class RunNow:
+    """What `model.run_state` makes of a run's jobs, beside what is stored."""
+
+    run: RunId
+    repo: RepoId
+    stored: str
+    state: str
+    conclusion: Conclusion | None = None
+
+
+def _settle(tx: Tx, index: QueueIndex, run: RunId) -> tuple[Touched, set[RunId], RunNow]:
+    """One run; the other runs that it moved; what its state is to be."""
     jobs = _jobs(tx, run)
+    repo, stored, grouped = tx.connection.execute(_RUN, (run,)).fetchone()
     unfinished = [job for job in jobs if job.state is not State.FINISHED]
     touched, moved = Touched(frozenset((run,))), set[RunId]()
     if unfinished:
@@ -61,8 +86,15 @@ def _settle(tx: Tx, index: QueueIndex, run: RunId) -> tuple[Touched, set[RunId]]
     if blocked or (unfinished and len(jobs) > 1):
         jobs = _jobs(tx, run)
     state, conclusion = run_state((job.state, job.conclusion) for job in jobs)
-    set_state(tx, run, state, conclusion)
-    return touched, moved | groups.leave(tx, run)
+    if grouped or blocked:  # what waited may have entered a group just now
+        moved |= groups.leave(tx, run)
+    return touched, moved, RunNow(run, repo, stored, state, conclusion)
+
+
+_RUN = """
+SELECT r.repo_id, r.state, EXISTS (SELECT 1 FROM group_places g WHERE g.run_id = r.id)
+FROM runs r
+WHERE r.id = ?"""
 
 
 def _fail_fast(tx: Tx, index: QueueIndex, jobs: list[Job], unfinished: list[Job]) -> tuple[Ended, ...]:
@@ -236,15 +268,18 @@ def _jobs(tx: Tx, run: RunId) -> list[Job]:
     return [rows.job(row) for row in tx.all(rows.JOBS_OF_RUN, run=run)]
 
 
-def set_state(tx: Tx, run: RunId, state: str, conclusion: Conclusion | None) -> None:
-    """Store what `model.run_state` made of the run's jobs; a run that a lease is given of is `running`."""
-    changed = tx.connection.execute(
-        """
-        UPDATE runs
-        SET state = :state, conclusion = :conclusion, finished_at = CASE :state WHEN 'finished' THEN :now END
-        WHERE id = :run AND state <> 'finished' AND state <> :state
-        RETURNING repo_id""",
-        {"state": state, "conclusion": conclusion, "now": tx.now, "run": run},
-    ).fetchall()
-    if changed:
-        moves.event(tx, changed[0][0], run, "run_" + state, {"to": state, "conclusion": conclusion})
+def set_states(tx: Tx, runs: Sequence[RunNow]) -> None:
+    """Store the states that changed; a run that a lease is given of is `running`, and a finished one stays so."""
+    changed = [one for one in runs if one.stored not in ("finished", one.state)]
+    if not changed:
+        return
+    tx.connection.executemany(
+        "UPDATE runs SET state = ?, conclusion = ?, finished_at = ? WHERE id = ?",
+        [(one.state, one.conclusion, tx.now if one.state == "finished" else None, one.run) for one in changed],
+    )
+    told = [moves.Happened(one.repo, one.run, f"run_{one.state}", _told(one)) for one in changed]
+    moves.event_all(tx, told)
+
+
+def _told(one: RunNow) -> dict[str, object]:
+    return {"to": one.state, "conclusion": one.conclusion}
