@@ -56,7 +56,7 @@ class Server:
         entropy: Entropy | None = None,
     ) -> Server:
         clock = clock or ManualClock()
-        db = await store.open(folder / "vole.db", clock, entropy or SeededEntropy())
+        db = await store.open(stored.fresh(folder), clock, entropy or SeededEntropy())
         server = cls(folder, db, clock, policy)
         await server.upkeep.on_start()
         return server

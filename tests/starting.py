@@ -94,7 +94,7 @@ async def a_house(
 ) -> AsyncIterator[House]:
     clock = clock or ManualClock(NOON)
     (folder / "repos").mkdir(exist_ok=True)
-    db = await store.open(folder / "vole.db", clock, entropy or SeededEntropy())
+    db = await store.open(stored.fresh(folder), clock, entropy or SeededEntropy())
     storage, index, bells = Storage(folder / "repos"), QueueIndex(), Bells()
     parts = StartingParts(db, bells, clock, storage, index, Verdicts(InProcess()), lambda _: None)  # type: ignore[arg-type]
     repo = await db.write(_repo)

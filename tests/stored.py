@@ -4,10 +4,26 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tests import invariants
+from vole.store.database import open_writer
+
+
+@cache
+def _template() -> bytes:
+    with closing(open_writer(":memory:")) as connection:
+        return connection.serialize()
+
+
+def fresh(folder: Path) -> Path:
+    """Where the database of a forge is; empty and migrated, as a copy, when there was none."""
+    path = folder / "vole.db"
+    if not path.exists():
+        path.write_bytes(_template())
+    return path
 
 
 def rows(folder: Path, sql: str, *values: Any) -> list[sqlite3.Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +74,7 @@ class Module:
     path: Path
     package: bool
 
-    @property
+    @cached_property
     def tree(self) -> ast.Module:
         return ast.parse(self.path.read_text("utf-8"))
 

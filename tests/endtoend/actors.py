@@ -32,7 +32,7 @@ _ENVIRONMENT = {
     "PATH": os.environ["PATH"],
     "LANG": "C.UTF-8",
     "PYTHONPATH": f"{ROOT}:{ROOT / 'runner'}",
-    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONPYCACHEPREFIX": str(sys.pycache_prefix),
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_TERMINAL_PROMPT": "0",

@@ -41,7 +41,7 @@ async def started(forge: Forge | None, here: Path, *flags: str, **environ: str) 
         "PATH": os.environ["PATH"],
         "HOME": str(here),
         "PYTHONPATH": f"{ROOT}:{ROOT / 'runner'}",
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPYCACHEPREFIX": str(sys.pycache_prefix),
         **environ,
     }
     process = await asyncio.create_subprocess_exec(

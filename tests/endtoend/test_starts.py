@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -133,8 +134,10 @@ def test_by_hand_with_inputs_and_again_what_failed(tmp_path: Path) -> None:
 
 def test_the_clock_starts_a_minute_once_also_across_a_kill(tmp_path: Path) -> None:
     forge, ada, _ = prepared(tmp_path)
+    ahead = str(50 - time.time() % 60)  # its next minute is ten seconds off
+    words = [sys.executable, "-m", "tests.fault.ahead", ahead, str(forge.dir)]
     try:
-        forge.starts()
+        forge.starts(words=words)
         pushed = ada.pushes("app", {".vole/workflows/tick.yml": EVERY_MINUTE})
         assert pushed.ok, pushed.err
         deadline = time.monotonic() + 75
@@ -144,7 +147,7 @@ def test_the_clock_starts_a_minute_once_also_across_a_kill(tmp_path: Path) -> No
         minute = str(found[0]["since"])[:16]
 
         forge.kill()
-        forge.restarts()
+        forge.starts(words=words)
 
         ada.says("cancel", "app/1")
         assert [run["number"] for run in runs(forge) if str(run["since"])[:16] == minute] == [1]

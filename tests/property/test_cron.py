@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vole.base.clock import Moment, iso
@@ -68,7 +68,7 @@ def due(line: str, at: datetime.datetime) -> bool:
     )
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200)
 @given(lines, moments)
 def test_the_next_time_is_the_first_minute_that_crontab_would_name(line: str, since: Moment) -> None:
     try:

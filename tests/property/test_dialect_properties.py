@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.workflows.files import a_file, with_
@@ -20,8 +20,7 @@ from vole.workflows import codes
 from vole.workflows.checks import parse
 from vole.workflows.model import Checked
 
-QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-MANY = settings(max_examples=300, **QUIET)
+MANY = settings(max_examples=300)
 SEEDS = [code.right for code in codes.CODES] + [code.wrong for code in codes.CODES]
 SEEDS += re.findall(
     r"```yaml\n(.*?)```", (Path(__file__).parents[2] / "docs/workflow.md").read_text("utf-8"), re.DOTALL
@@ -81,7 +80,7 @@ def _mutated(draw: st.DrawFn) -> bytes:
 
 
 @pytest.mark.proves("SR-18", "SR-22")
-@settings(max_examples=600, **QUIET)
+@settings(max_examples=300)
 @given(_mutated())
 def test_a_damaged_workflow_is_answered(content: bytes) -> None:
     _holds(content)
@@ -108,13 +107,13 @@ _VALUE = st.recursive(
 )
 
 
-@settings(max_examples=300, **QUIET)
+@settings(max_examples=300)
 @given(st.dictionaries(_KEY, _VALUE, max_size=6))
 def test_any_shape_made_of_our_keys_is_answered(shape: dict[str, object]) -> None:
     _holds(json.dumps(shape).encode())
 
 
-@settings(max_examples=200, **QUIET)
+@settings(max_examples=200)
 @given(_mutated())
 def test_the_same_file_gets_the_same_answer(content: bytes) -> None:
     assert parse((a_file(content),)) == parse((a_file(content),))
@@ -184,7 +183,7 @@ _PATTERN = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=800, **QUIET)
+@settings(max_examples=400)
 @given(_PATTERN, st.text(alphabet="ab/.", max_size=10))
 @example("**/**/a", "a")
 @example("a**/b", "ax/b")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -161,9 +161,7 @@ class LeaseMachine(RuleBasedStateMachine):
         return row is not None
 
 
-LeaseMachine.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+LeaseMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
 
 
 @pytest.mark.proves("I-01", "I-02", "I-03", "I-04", "I-05", "I-06", "I-07", "I-10", "I-11", "I-14", "I-21", "I-22")

@@ -16,7 +16,7 @@ from vole.evidence.logs import LogKey, LogStore, WrongOffset
 KEY = LogKey(RepoName("app"), RunNumber(1), JobKey("test"), Epoch(1))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.binary(max_size=64),
     st.lists(st.tuples(st.integers(0, 70), st.integers(0, 20), st.booleans()), max_size=20),

@@ -31,7 +31,7 @@ def covered(values: list[bytes], text: bytes) -> bytes:
     return bytes(0 if mark else char for char, mark in zip(text, marked, strict=True))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(VALUE, max_size=4), TEXT, CUTS)
 def test_a_stream_is_masked_as_if_it_had_come_at_once(values: list[bytes], text: bytes, cuts: list[int]) -> None:
     masks = Masks()

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.queueing import Queue, a_job, a_run
@@ -169,7 +169,7 @@ def grants(queue: Queue, since: Moment = BEGIN) -> int:
     return count
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(st.lists(DEEDS, max_size=40), st.integers(0, 200))
 def test_told_again_every_grant_is_decided_as_it_was(deeds, since_s):
     queue = a_history(deeds)

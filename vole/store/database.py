@@ -14,8 +14,9 @@ import sqlite3
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
@@ -422,8 +423,18 @@ def open_writer(path: Path | Literal[":memory:"]) -> sqlite3.Connection:
             raise Unavailable(
                 f"SQLite did not take PRAGMA {name} = {value} (it says {found}): is {path} on a network disk?"
             )
+    if path == ":memory:":
+        connection.deserialize(_migrated())
     migrate.apply(connection)
     return connection
+
+
+@cache
+def _migrated() -> bytes:
+    """An empty database with every migration: what is made in memory over and over begins as a copy."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate.apply(connection)
+        return connection.serialize()
 
 
 def _open_reader(path: Path) -> sqlite3.Connection:

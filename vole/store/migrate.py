@@ -6,6 +6,7 @@ import hashlib
 import re
 import sqlite3
 from dataclasses import dataclass
+from functools import cache, cached_property
 from importlib import resources
 
 from vole.base.errors import Invalid
@@ -19,11 +20,12 @@ class Migration:
     name: str
     sql: str
 
-    @property
+    @cached_property
     def digest(self) -> str:
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
 
+@cache
 def known() -> list[Migration]:
     """Every migration this version carries, in order."""
     folder = resources.files("vole.store") / "migrations"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import stored
 from tests.aio import run
 from tests.queueing import a_job, a_run
 from vole.base.clock import ManualClock, seconds
@@ -67,7 +68,7 @@ class House:
 @asynccontextmanager
 async def a_house(folder: Path) -> AsyncIterator[House]:
     clock = ManualClock()
-    db = await Database.open(folder / "vole.db", clock, SeededEntropy())
+    db = await Database.open(stored.fresh(folder), clock, SeededEntropy())
     (folder / "repos").mkdir()
     storage = Storage(folder / "repos")
     storage.create(APP)

@@ -12,12 +12,14 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import httpx
 
+from tests import stored
 from tests.queueing import COMMIT, POLICY, a_hello, a_job, a_key, a_run
 from tests.unit.git.gitrepo import GitRepo
 from vole.base.bell import Bells
@@ -53,6 +55,7 @@ from vole.wire import runner as wire
 
 ROOT = Path(__file__).parents[3]
 URL = "http://forge.test"
+_renderer = cache(Renderer)  # the templates are compiled once a process
 
 
 class InProcess:
@@ -237,8 +240,8 @@ class Site:
         """A result whose log is what was sent; `log` may declare another."""
         leasing, lease = self.house.parts.leasing, job.lease
         at = await leasing.log_position(session, lease.job, lease.epoch)
-        stored = self.log_of(job, at)
-        seal = more.pop("log", wire.LogSeal(at, hashlib.sha256(stored).hexdigest()))
+        written = self.log_of(job, at)
+        seal = more.pop("log", wire.LogSeal(at, hashlib.sha256(written).hexdigest()))
         await leasing.finish(session, wire.Finish(lease.job, lease.epoch, conclusion, seal, **more))
 
     def log_of(self, job: wire.Job, most: int) -> bytes:
@@ -252,7 +255,7 @@ async def a_site(folder: Path, *, url: str = URL, proxies: tuple[str, ...] = ())
     clock, entropy, bells, index, roster = ManualClock(), SeededEntropy(), Bells(), QueueIndex(), Roster()
     for name in ("repos", "logs", "artifacts"):
         (folder / name).mkdir()
-    db = await Database.open(folder / "vole.db", clock, entropy)
+    db = await Database.open(stored.fresh(folder), clock, entropy)
     storage, logs = Storage(folder / "repos"), LogStore(folder / "logs")
     artifacts, offload = ArtifactStore(folder / "artifacts"), InProcess()
     leasing = Leasing(LeasingParts(db, bells, index, roster, logs, artifacts, entropy, clock), POLICY)
@@ -268,7 +271,7 @@ async def a_site(folder: Path, *, url: str = URL, proxies: tuple[str, ...] = ())
             roster=roster, logs=logs, artifacts=artifacts, sweeps=lambda: [Sweep("leases", leasing.look, 1.0)],
         )  # fmt: skip
         house = House(
-            parts, Renderer(parts.templates), offload, Workshop(), GitPlaces(), Streams(), Kept(db, clock), Held(),
+            parts, _renderer(parts.templates), offload, Workshop(), GitPlaces(), Streams(), Kept(db, clock), Held(),
             asyncio.Event(),
         )  # fmt: skip
         transport = httpx.ASGITransport(application(house), client=("192.0.2.1", 1000))
