@@ -16,6 +16,7 @@ from vole.base.errors import Fenced
 from vole.base.ids import Epoch, JobId, RepoId, RunId, SessionId
 from vole.jobs import rows
 from vole.jobs.index import QueueIndex
+from vole.jobs.ledger import outbox
 from vole.jobs.model import FORGIVEN, HELD, MOVES, Conclusion, EndCause, Ended, Happening, Held, Job, State
 from vole.store.database import Tx
 
@@ -122,6 +123,7 @@ def end_attempt(
     ended = tx.connection.execute(_end(tuple(values)), {**values, **named, "job": job.id, "epoch": job.epoch}).rowcount
     if ended != 1:
         raise Fenced(f"job {job.id} has no live attempt {job.epoch}. Nothing was changed.")
+    outbox.owe_attempt(tx, job)
 
 
 def event(  # noqa: PLR0913  # one column each

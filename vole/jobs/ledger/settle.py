@@ -14,7 +14,7 @@ from vole.base.errors import Invalid
 from vole.base.ids import JobId, RunId, RunNumber
 from vole.jobs import conditions, rows
 from vole.jobs.index import QueueIndex
-from vole.jobs.ledger import groups, moves
+from vole.jobs.ledger import groups, moves, outbox
 from vole.jobs.model import FAILURES, HELD, Conclusion, Ended, Happening, Job, State, Touched, run_state, worst
 from vole.store.database import Tx
 from vole.wire.plan import JobPlan, NeedResult
@@ -248,3 +248,5 @@ def set_state(tx: Tx, run: RunId, state: str, conclusion: Conclusion | None) -> 
     ).fetchall()
     if changed:
         moves.event(tx, changed[0][0], run, "run_" + state, {"to": state, "conclusion": conclusion})
+        if state == "finished":
+            outbox.owe_run(tx, changed[0][0], run)
