@@ -39,7 +39,37 @@ def check(connection: sqlite3.Connection, *, cap: int | None = None, spared: fro
     _bounds(connection, cap, broken)
     _strict_groups(connection, broken)
     _lines_of_groups(connection, broken)
+    _outbox(connection, broken)
     assert not broken, "\n".join(broken)
+
+
+def all_owed(connection: sqlite3.Connection) -> None:
+    """Of a store whose records nobody writes: each attempt that ran and is over, and each run that is, is owed one."""
+    missing = connection.execute(f"{_RECORDED} EXCEPT SELECT run_id, job_id, epoch FROM record_outbox").fetchall()
+    assert not missing, f"I-36: no record is owed of (run, job, epoch) {[tuple(row) for row in missing]}"
+
+
+# A repository that is removed forgets its labels in the same change: nothing of it is owed any more.
+_RECORDED = """
+SELECT j.run_id, a.job_id, a.epoch
+FROM attempts a
+JOIN jobs j ON j.id = a.job_id
+JOIN run_labels l ON l.job_id = j.id
+WHERE a.ended_at IS NOT NULL AND a.started_at IS NOT NULL
+UNION ALL
+SELECT r.id, NULL, NULL
+FROM runs r
+WHERE r.state = 'finished'
+  AND (
+    (r.reason <> '' AND r.repo_id IN (SELECT id FROM repos))
+    OR EXISTS (SELECT 1 FROM jobs j JOIN run_labels l ON l.job_id = j.id WHERE j.run_id = r.id)
+  )"""
+
+
+def _outbox(connection: sqlite3.Connection, broken: list[str]) -> None:
+    owed = [tuple(row) for row in connection.execute("SELECT run_id, job_id, epoch FROM record_outbox")]
+    over = {tuple(row) for row in connection.execute(_RECORDED)} if owed else set()
+    broken += [f"I-36: {row} is owed {n} records" for row, n in Counter(owed).items() if n > 1 or row not in over]
 
 
 def _replay(connection: sqlite3.Connection, broken: list[str]) -> dict[int, Replayed]:

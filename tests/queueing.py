@@ -129,6 +129,7 @@ class Queue:
 
     def check(self) -> None:
         invariants.check(self.connection, cap=self.policy.cap)
+        invariants.all_owed(self.connection)
 
     def read(self, query: Callable[..., Any], *args: Any) -> Any:
         """As Database.read does, on the one connection there is."""

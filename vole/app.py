@@ -34,12 +34,14 @@ from vole.flows.administration import Administration
 from vole.flows.administration import Parts as AdministrationParts
 from vole.flows.leasing import Leasing, LeasingParts
 from vole.flows.push import Pushes, PushParts
+from vole.flows.recording import Recording
 from vole.flows.recovery import Recovery
 from vole.flows.retention import ArtifactRetention, Retention
 from vole.flows.starting import Schedules, Starting, StartingParts
 from vole.flows.upkeep import Upkeep, UpkeepParts
 from vole.git import version as git_version
 from vole.git.bitmaps import Bitmaps
+from vole.git.records import RecordKeys
 from vole.git.service import GitPrograms
 from vole.git.storage import Storage
 from vole.http import Certificate
@@ -106,6 +108,7 @@ class App:
     pushes: Pushes
     starting: Starting
     schedules: Schedules
+    recording: Recording
     recovery: Recovery
     administration: Administration
     programs: GitPrograms
@@ -129,6 +132,7 @@ class App:
             administration=self.administration,
             leasing=self.leasing,
             starting=self.starting,
+            recording=self.recording,
             index=self.index,
             roster=self.roster,
             logs=self.logs,
@@ -241,6 +245,7 @@ class App:
             roster=self.roster,
             logs=self.logs,
             artifacts=self.artifacts,
+            record_keys=self.recording.keys,
             sweeps=lambda: self.sweeps,
         )
         return WebDoor(parts)
@@ -273,6 +278,7 @@ class App:
             Sweep("pushes", self.recovery.settle_pushes, limits.LOOK_S),
             Sweep("bitmaps", Bitmaps(self.programs).once, limits.BITMAPS_AFTER_S),
             Sweep("schedules", self.schedules.once, limits.LOOK_S, topics=("schedules",)),
+            Sweep("records", self.recording.once, limits.RECORDS_LOOK_S),
             Sweep("retention", retention.once, limits.RETENTION_LOOK_S),
             Sweep("artifacts", expiry.once, limits.RETENTION_LOOK_S),
         ]
@@ -302,6 +308,7 @@ async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock:
     starting = StartingParts(db, bells, clock, storage, index, pushes.verdicts, leasing.ended)
     upkeep = Upkeep(UpkeepParts(db, index, artifacts, leasing.ended, leasing.waits, clock), policy)
     await upkeep.on_start()
+    keys = RecordKeys.open(paths.record_key, server.deployment(paths), clock.now())
     return App(
         config=config,
         sockets=sockets,
@@ -320,6 +327,7 @@ async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock:
         pushes=pushes,
         starting=Starting(starting),
         schedules=Schedules(starting),
+        recording=Recording(db, bells, storage, logs, keys, clock),
         recovery=Recovery(db, storage, pushes.settle_left),
         administration=Administration(
             AdministrationParts(db, bells, entropy, storage, index, logs, leasing.repository_removed)

@@ -25,6 +25,8 @@ from pathlib import Path
 
 import httpx
 
+from tests import stored
+
 ROOT = Path(__file__).parents[2]
 BOUND_S = 25.0  # nothing in a story waits longer for another process
 
@@ -314,6 +316,13 @@ class Forge:
         running = Running([*words, *flags], self.folder)
         self.started.append(running)
         return running
+
+    def records_what_it_owes(self) -> None:
+        """Wait until every record that is owed stands in git."""
+        late = time.monotonic() + BOUND_S
+        while stored.rows(self.dir, "SELECT 1 FROM record_outbox"):
+            assert time.monotonic() < late, "records are still owed"
+            time.sleep(0.02)
 
     def following(self, person: Person, address: str) -> Running:
         """`ssh git@host log -f JOB`, going on."""

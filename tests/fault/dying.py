@@ -1,4 +1,4 @@
-"""A server that kills itself (kill -9) before, inside or after the Nth change of one name.
+"""A server that kills itself (kill -9) before, inside or after the first change of one name, or a move of a record ref.
 
 python -m tests.fault.dying DIR NAME before|inside|after
 python -m tests.fault.dying DIR --note FILE      note every change's name and die at none
@@ -15,6 +15,7 @@ from pathlib import Path
 from vole import app, telemetry
 from vole.cli import serving
 from vole.config import server
+from vole.git.records import commits
 from vole.store.database import Database
 
 
@@ -53,10 +54,25 @@ class Dying(Database):
         return result
 
 
+def _dying_ref(when: str) -> None:
+    """`move_ref` is no change of the store: the objects are there before it, the ref after it."""
+    move = commits.move_ref
+
+    def move_ref(*given):  # type: ignore[no-untyped-def]
+        if when == "before":
+            _die()
+        move(*given)
+        _die()
+
+    commits.move_ref = move_ref
+
+
 def main() -> None:
     folder, name, detail = sys.argv[1:4]
     if name == "--note":
         Dying.note = Path(detail)
+    elif name == "move_ref":
+        _dying_ref(detail)
     else:
         Dying.name, Dying.when = name, detail
     app.Database = Dying  # type: ignore[misc]

@@ -141,6 +141,7 @@ class LeaseMachine(RuleBasedStateMachine):
     def everything_holds(self):
         if hasattr(self, "queue"):
             invariants.check(self.queue.connection, cap=self.queue.policy.cap)
+            invariants.all_owed(self.queue.connection)
 
     @invariant()
     def memory_says_what_the_rows_say(self):

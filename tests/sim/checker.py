@@ -423,6 +423,7 @@ class Checker(Standing):
         """The whole of it once more, from the tables alone."""
         try:
             invariants.check(self.db, spared=frozenset(self.damaged))
+            invariants.all_owed(self.db)
         except AssertionError as error:
             self.broken.append(str(error))
         ending.check(self)

@@ -23,6 +23,7 @@ from vole.base.offload import Offload
 from vole.config import server
 from vole.config.server import Paths
 from vole.git import version as git
+from vole.git.records import fingerprint_of
 from vole.ssh.hostkey import host_key_fingerprint
 
 Mark = Literal["ok", "note", "bad"]
@@ -55,7 +56,7 @@ def doctor_command(folder: Path) -> None:
 def examine(paths: Paths) -> list[Finding]:
     """Every finding about this machine and the folder of `paths`."""
     examinations: tuple[Callable[[Paths], Iterator[Finding]], ...] = (
-        _python, _git, _clock, _settings, _folders, _host_key, _disk, _offload,
+        _python, _git, _clock, _settings, _folders, _host_key, _record_key, _disk, _offload,
     )  # fmt: skip
     return [finding for examination in examinations for finding in examination(paths)]
 
@@ -113,6 +114,15 @@ def _host_key(paths: Paths) -> Iterator[Finding]:
         yield Finding("ok", "host key", host_key_fingerprint(paths.host_key))
     except VoleError as error:
         yield Finding("bad", "host key", error.sentence, error.next_step)
+
+
+def _record_key(paths: Paths) -> Iterator[Finding]:
+    if not paths.record_key.exists():
+        return
+    try:
+        yield Finding("ok", "records", f"signed with {fingerprint_of(paths.record_key)}")
+    except VoleError as error:
+        yield Finding("bad", "records", error.sentence, error.next_step)
 
 
 def _disk(paths: Paths) -> Iterator[Finding]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from vole.base.clock import SystemClock
 from vole.base.entropy import SystemEntropy, digest
 from vole.base.errors import Conflict
-from vole.config.server import Paths
+from vole.config.server import Paths, deployment
+from vole.git.records import RecordKeys
 from vole.ssh.hostkey import make_host_key
 
 
@@ -24,6 +26,7 @@ def found(folder: Path, settings: str) -> str:
         path.chmod(0o700)
     fingerprint = make_host_key(paths.host_key)
     _write(paths.deployment_id, digest(SystemEntropy().token())[:32] + "\n")
+    RecordKeys.open(paths.record_key, deployment(paths), SystemClock().now())
     _write(paths.settings, settings)
     return fingerprint
 

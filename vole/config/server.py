@@ -19,6 +19,7 @@ from vole.config.reading import Listen, Section
 FILE = "vole.yaml"
 AUTO = "auto"
 _DAY_S = 86400.0
+_DEPLOYMENT = re.compile(r"[0-9a-f]{32}")
 _URL = re.compile(r"(https?)://([A-Za-z0-9.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\])(:[0-9]{1,5})?")
 _SSH_URL = re.compile(r"ssh://git@([A-Za-z0-9.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\])(:[0-9]{1,5})?")
 
@@ -134,6 +135,10 @@ class Paths:
         return self.root / "keys" / "ssh_host_ed25519"
 
     @property
+    def record_key(self) -> Path:
+        return self.root / "keys" / "record_ed25519"
+
+    @property
     def deployment_id(self) -> Path:
         return self.root / "deployment-id"
 
@@ -179,6 +184,17 @@ def load(folder: Path) -> Config:
             next_step="run `vole init DIR` first, or name the folder with --dir or VOLE_DIR",
         )
     return build(reading.read(paths.settings), paths)
+
+
+def deployment(paths: Paths) -> str:
+    """Who this server is to others: 32 hex digits, made once. Raises Invalid where they cannot be read."""
+    try:
+        text = paths.deployment_id.read_text("utf-8").strip()
+    except OSError as error:
+        raise Invalid(f"{paths.deployment_id} cannot be read: {error.strerror}") from None
+    if not _DEPLOYMENT.fullmatch(text):
+        raise Invalid(f"{paths.deployment_id} holds no deployment id: 32 hex digits", next_step="take it from a backup")
+    return text
 
 
 def build(root: Section, paths: Paths) -> Config:

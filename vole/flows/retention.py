@@ -15,6 +15,7 @@ from vole.git import storage as git
 from vole.git.storage import Storage
 from vole.jobs import reads as jobs
 from vole.jobs.index import QueueIndex
+from vole.jobs.ledger import repos_owing
 from vole.repos import reads as hosted
 from vole.repos.model import Repo
 from vole.store.database import Database, Tx, View
@@ -72,8 +73,8 @@ class ArtifactRetention:
 
 
 def expire_artifacts(tx: Tx, index: QueueIndex) -> list[tuple[RepoId, str]]:
-    """The change; repositories with a job at work wait."""
-    return evidence.expire_artifacts(tx, {held.repo for held in index.held.values()})
+    """The change; repositories with a job at work, or an attempt that has no record yet, wait."""
+    return evidence.expire_artifacts(tx, repos_owing(tx) | {held.repo for held in index.held.values()})
 
 
 async def _needed(view: View, repo: Repo, rerun_s: float) -> frozenset[CommitId]:

@@ -8,7 +8,7 @@ from vole.base import log
 from vole.base.errors import Denied, Invalid
 from vole.people.model import Person
 from vole.ssh import commands, refusals
-from vole.ssh.answers import people, queue, replay, repos
+from vole.ssh.answers import people, queue, records, replay, repos
 from vole.ssh.answers.counter import Counter, Desk
 from vole.ssh.commands import Streams
 
@@ -49,6 +49,8 @@ ANSWERS: Mapping[str, Answer] = {
     "why": queue.why,
     "cancel": queue.cancel,
     "log": queue.log,
+    "record keys": records.record_keys,
+    "record rotate": records.record_rotate,
     "runner list": queue.runner_list,
     "runner revoke": people.runner_revoke,
     "ping": people.ping,

@@ -126,6 +126,8 @@ TABLE: tuple[Command, ...] = (
     Command("why JOB", "Why a job (app/12/test) waits, runner by runner; app/12: every job of the run."),
     Command("cancel JOB [--reason TEXT]", "Cancel a job (app/12/test) or a whole run (app/12)."),
     Command("log JOB [-f] [--raw]", "A job's log (app/12/test, app/12/test@2); -f follows it, --raw: its bytes."),
+    Command("record keys [--json]", "The keys that records are and were signed with."),
+    Command("record rotate", "Sign records with a new key from now on; what is signed stays valid.", admin=True),
     Command("runner list [--json]", "Connected runners: labels, repositories, slots, jobs."),
     Command("runner revoke FINGERPRINT", "Remove a runner's key; it loses its jobs within seconds.", admin=True),
     Command("ping [--json]", "The server's version, who you are to it, and what you may do."),

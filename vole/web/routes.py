@@ -62,6 +62,7 @@ ROUTES: tuple[Route, ...] = (
     Route("/status", "anyone", site.status, twin=BASE + "/status"),
     Route("/healthz", "anyone", site.healthz, text=True),
     Route("/readyz", "anyone", site.readyz, text=True),
+    Route("/keys/record-signers", "anyone", site.record_signers, text=True),
     Route("/robots.txt", "anyone", site.robots, text=True),
     Route("/favicon.ico", "anyone", site.favicon, text=True),
     Route("/login", "anyone", login.how),
@@ -115,4 +116,4 @@ ROUTES: tuple[Route, ...] = (
 )
 
 # First segments that later routes will have: a repository must not take them before.
-LATER = frozenset({"atom", "badges", "keys", "metrics", "nodes", "settings", "static"})
+LATER = frozenset({"atom", "badges", "metrics", "nodes", "settings", "static"})

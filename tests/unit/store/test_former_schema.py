@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 
 from tests.aio import run
 from tests.leasing_server import Server
-from tests.queueing import EVENT, a_job, a_result
+from tests.queueing import EVENT, a_job, a_result, a_run
 from vole.base.clock import ManualClock
 from vole.store import migrate
 from vole.wire import codec
@@ -62,5 +63,35 @@ def test_a_job_that_was_queued_before_there_were_groups_is_leased_and_ends(tmp_p
             assert server.rows("SELECT conclusion, concurrency FROM runs")[0][:] == ("success", None)
         finally:
             await server.end()
+
+    run(story())
+
+
+@pytest.mark.proves("I-36")
+def test_what_ended_before_there_were_records_gets_them(tmp_path):
+    async def story():
+        server = await Server.begin(tmp_path)
+        try:
+            await server.account("mac-1", "app")
+            session = await server.connects("mac-1", slots=2)
+            await server.enqueues(a_run(a_job("done"), a_job("left")), push=1)
+            await server.enqueues(a_run(skipped="filter"), push=2)
+            job = await server.takes(session, "a")
+            await server.leasing.finish(session, a_result(job.lease.job, job.lease.epoch))
+            await server.gets(session, "b")
+        finally:
+            await server.end()
+        owing = "SELECT run_id, job_id, epoch FROM record_outbox ORDER BY job_id, run_id"
+        with closing(sqlite3.connect(tmp_path / "vole.db", isolation_level=None)) as connection:
+            owed = connection.execute(owing).fetchall()
+            connection.executescript("DROP TABLE record_outbox; DELETE FROM migrations WHERE number = 10")
+            for migration in migrate.known():
+                if migration.number == 10:
+                    migrate._apply_one(connection, migration)
+            again = connection.execute(owing).fetchall()
+            order = connection.execute("SELECT job_id IS NULL FROM record_outbox ORDER BY id").fetchall()
+        assert len(owed) == 2
+        assert again == owed
+        assert order == [(0,), (1,)]
 
     run(story())

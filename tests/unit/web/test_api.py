@@ -24,7 +24,8 @@ SECRET = f"{V1}/repositories/secret"
 API = [route for route in ROUTES if route.api]
 # They say nothing of the server: a form, what machines ask, bytes as they are, and the API itself.
 WITHOUT_TWIN = {
-    "/healthz", "/readyz", "/robots.txt", "/favicon.ico", "/login", "/login/{token}", "/{repo}/raw/{place:path}",
+    "/healthz", "/readyz", "/keys/record-signers", "/robots.txt", "/favicon.ico", "/login", "/login/{token}",
+    "/{repo}/raw/{place:path}",
     "/{repo}/runs/{run}/{job}/artifacts/{place:path}", "/git/{repo}.git/info/refs",
 }  # fmt: skip
 

@@ -15,6 +15,7 @@ from vole.jobs.ledger.leases import (
     renew_many,
     start,
 )
+from vole.jobs.ledger.outbox import mark_recorded, repos_owing, set_record_aside
 from vole.jobs.ledger.rerun import rerun_run
 from vole.jobs.ledger.sweeps import Swept, rebuild_index, restart, sweep
 
@@ -39,10 +40,13 @@ __all__ = [
     "hand_back",
     "hold",
     "lease_many",
+    "mark_recorded",
     "rebuild_index",
     "renew_many",
+    "repos_owing",
     "rerun_run",
     "restart",
+    "set_record_aside",
     "start",
     "sweep",
 ]

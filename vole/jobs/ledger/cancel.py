@@ -6,7 +6,7 @@ from vole.base.errors import NotFound
 from vole.base.ids import JobKey, RepoId, RunId
 from vole.jobs import rows
 from vole.jobs.index import QueueIndex
-from vole.jobs.ledger import moves
+from vole.jobs.ledger import moves, outbox
 from vole.jobs.ledger.settle import settle
 from vole.jobs.model import HELD, Conclusion, EndCause, Ended, Happening, Job, State, Touched
 from vole.store.database import Tx
@@ -35,6 +35,7 @@ def drop_repo(tx: Tx, index: QueueIndex, repo: RepoId) -> Touched:
         touched |= Touched(ended=_forget(tx, index, job))
     for run in runs:
         touched |= settle(tx, index, run)
+    outbox.forget_repo(tx, repo)
     tx.run("DELETE FROM run_labels WHERE repo_id = :repo", repo=repo)
     tx.run("DELETE FROM label_sets WHERE id NOT IN (SELECT label_set_id FROM run_labels)")
     return touched

@@ -8,7 +8,7 @@ from functools import partial
 from vole.base.ids import Epoch, JobId, RepoId, RunId, RunNumber
 from vole.jobs import rows
 from vole.jobs.index import QueueIndex, SetId
-from vole.jobs.ledger import groups, moves
+from vole.jobs.ledger import groups, moves, outbox
 from vole.jobs.ledger.settle import settle, settle_others
 from vole.jobs.model import Happening, QueuedRun, RunSource, State, Touched
 from vole.store.database import Tx
@@ -122,6 +122,8 @@ def _insert_run(tx: Tx, source: RunSource, plan: RunPlan) -> tuple[RunId, RunNum
     facts |= {"event": plan.event.name} if again is None else {"event": plan.event.name, "rerun_of": again.of}
     state = {"to": "finished", "conclusion": "skipped"} if skipped else {"to": "queued"}
     moves.event(tx, source.repo, run, "run_enqueued", {**facts, **state})
+    if skipped:
+        outbox.owe_runs(tx, [(source.repo, run)])
     return run, number
 
 

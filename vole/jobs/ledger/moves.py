@@ -18,6 +18,7 @@ from vole.base.errors import Fenced
 from vole.base.ids import Epoch, JobId, RepoId, RunId, SessionId
 from vole.jobs import rows
 from vole.jobs.index import QueueIndex
+from vole.jobs.ledger import outbox
 from vole.jobs.model import FORGIVEN, HELD, MOVES, Conclusion, EndCause, Ended, Happening, Held, Job, State
 from vole.store.database import Tx
 
@@ -172,6 +173,7 @@ def end_attempts(tx: Tx, jobs: Sequence[Job], fields: Sequence[Fields]) -> None:
     if tx.connection.executemany(_end(tuple(fields[0])), values).rowcount != len(values):
         which = f"job {jobs[0].id}" if len(jobs) == 1 else f"one of {len(jobs)} jobs"
         raise Fenced(f"{which} has no live attempt at its epoch. Nothing was changed.")
+    outbox.owe_attempts(tx, jobs)
 
 
 def event(  # noqa: PLR0913  # one column each

@@ -14,7 +14,7 @@ from vole.base.errors import Invalid
 from vole.base.ids import JobId, RepoId, RunId, RunNumber
 from vole.jobs import conditions, rows
 from vole.jobs.index import QueueIndex
-from vole.jobs.ledger import groups, moves
+from vole.jobs.ledger import groups, moves, outbox
 from vole.jobs.model import FAILURES, HELD, Conclusion, Ended, Happening, Job, State, Touched, run_state, worst
 from vole.store.database import Tx
 from vole.wire.plan import JobPlan, NeedResult
@@ -279,6 +279,7 @@ def set_states(tx: Tx, runs: Sequence[RunNow]) -> None:
     )
     told = [moves.Happened(one.repo, one.run, f"run_{one.state}", _told(one)) for one in changed]
     moves.event_all(tx, told)
+    outbox.owe_runs(tx, [(one.repo, one.run) for one in changed if one.state == "finished"])
 
 
 def _told(one: RunNow) -> dict[str, object]:

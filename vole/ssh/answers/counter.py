@@ -15,6 +15,7 @@ from vole.base.ids import AccountName, RepoId, RepoName
 from vole.evidence.logs import LogStore
 from vole.flows.administration import Administration
 from vole.flows.leasing import Leasing
+from vole.flows.recording import Recording
 from vole.flows.starting import Starting
 from vole.jobs.index import QueueIndex
 from vole.people import reads as people
@@ -38,6 +39,7 @@ class Desk:
     administration: Administration
     leasing: Leasing
     starting: Starting
+    recording: Recording
     index: QueueIndex
     roster: Roster
     logs: LogStore

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from vole.base.errors import NotFound
 from vole.base.escape import visible
 from vole.base.ids import JobKey
+from vole.evidence.records import TOLD
 from vole.jobs import reads as jobs
 from vole.jobs.reads import history, listing
 from vole.jobs.rows import JobRow, RunRow
@@ -22,7 +23,7 @@ from vole.web.api.shapes import Shape
 from vole.web.api.start import writer
 from vole.web.pages.home import readable
 from vole.web.pages.runs import JobLine, RunFacts, facts_of, job_lines, log_note
-from vole.web.pages.timeline import SHOWN, EventLine, run_number, timeline, words_of
+from vole.web.pages.timeline import EventLine, run_number, timeline, words_of
 from vole.web.pages.visit import Visit
 
 
@@ -87,7 +88,7 @@ async def events(visit: Visit) -> Response:
             "job": row.key,
             "epoch": row.epoch or None,
             "words": visible(words_of(row)),
-            "detail": {name: row.detail[name] for name in SHOWN if name in row.detail},
+            "detail": {name: row.detail[name] for name in TOLD if name in row.detail},
         }
         for row in shown
     ]

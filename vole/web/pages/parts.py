@@ -16,6 +16,7 @@ from vole.evidence.logs import LogStore
 from vole.flows.administration import Administration
 from vole.flows.leasing import Leasing
 from vole.flows.starting import Starting
+from vole.git.records import RecordKeys
 from vole.git.storage import Storage
 from vole.http import Certificate
 from vole.runners.roster import Roster
@@ -45,4 +46,5 @@ class WebParts:
     roster: Roster
     logs: LogStore
     artifacts: ArtifactStore
+    record_keys: RecordKeys
     sweeps: Callable[[], Sequence[Sweep]]

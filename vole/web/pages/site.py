@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from vole.base import limits
 from vole.base.errors import Unavailable
 from vole.base.ids import RepoName
+from vole.evidence.reads.records import records_set_aside
 from vole.jobs import reads as jobs
 from vole.people.model import Person
 from vole.store.database import View
@@ -81,6 +82,11 @@ async def readyz(visit: Visit) -> Response:
     return PlainTextResponse("ready\n")
 
 
+async def record_signers(visit: Visit) -> Response:
+    """The allowed-signers file that `git verify-commit` takes for commits of records."""
+    return PlainTextResponse(visit.house.parts.record_keys.allowed_signers)
+
+
 async def robots(_: Visit) -> Response:
     """Crawlers may read code once; runs, diffs and raw bytes are not for them."""
     return PlainTextResponse(
@@ -93,4 +99,6 @@ async def favicon(visit: Visit) -> Response:
 
 
 async def _set_aside(view: View, person: Person | None) -> list[tuple[str, str]]:
-    return await jobs.set_aside(view, [repo.id for repo in await readable(view, person)])
+    mine = [repo.id for repo in await readable(view, person)]
+    unwritten = [(address, f"no record: {why}") for repo, address, why in await records_set_aside(view) if repo in mine]
+    return [*await jobs.set_aside(view, mine), *unwritten]

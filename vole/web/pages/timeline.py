@@ -14,6 +14,7 @@ from vole.base.errors import NotFound
 from vole.base.ids import Epoch, JobId, JobKey, RunNumber
 from vole.evidence import reads as evidence
 from vole.evidence.reads import Border
+from vole.evidence.records import TOLD
 from vole.jobs import reads as jobs
 from vole.jobs.reads import history
 from vole.jobs.reads.history import EventRow
@@ -47,21 +48,6 @@ WORDS: Mapping[str, str] = {
     "forgotten": "went with its repository",
     "set_aside": "its row was set aside: {reason}",
 }
-# Of an event's detail, what is everybody's who may read the run. Sessions and keys of runners are not.
-SHOWN = (
-    "to",
-    "conclusion",
-    "reason",
-    "cause",
-    "why",
-    "runner",
-    "losses",
-    "marked",
-    "number",
-    "ref",
-    "commit",
-    "workflow",
-)
 
 
 @dataclass(frozen=True)
@@ -128,7 +114,7 @@ def run_number(visit: Visit) -> RunNumber:
 
 def words_of(event: EventRow) -> str:
     """What happened, as a sentence without its subject. A kind of a later version says its name."""
-    detail = {name: str(event.detail.get(name) or "") for name in SHOWN}
+    detail = {name: str(event.detail.get(name) or "") for name in TOLD}
     detail["cause"] = ": ".join(filter(None, (detail["cause"].replace("_", " "), detail["why"])))
     detail["conclusion"] = detail["conclusion"].replace("_", " ")
     known = WORDS.get(event.kind, event.kind.replace("_", " "))
