@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
@@ -90,15 +91,53 @@ class PushHead:
         return False
 
 
+class Packets:
+    """A stream of packets, however it is cut. What is none is taken for one that never ends."""
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._left = 0
+
+    def past_flush(self, data: bytes) -> int | None:
+        """Take in `data`; where in it the first flush packet ended, beyond which nothing was taken in, or None."""
+        at = 0
+        while at < len(data):
+            if self._left:
+                step = min(self._left, len(data) - at)
+                self._left -= step
+            else:
+                step = 4 - len(self._head)
+                self._head += data[at : at + step]
+            at += step
+            if len(self._head) == 4:
+                size, self._head = _size(self._head), b""
+                if size == 0:
+                    return at
+                self._left = size - 4
+        return None
+
+
+def packet(payload: bytes) -> bytes:
+    return f"{len(payload) + 4:04x}".encode() + payload
+
+
 def remote_lines(lines: Iterable[str]) -> bytes:
     """`lines` as side-band packets that git prints behind `remote:`."""
     return b"".join(_packet(f"{line}\n".encode()) for line in lines)
 
 
 def _packet(text: bytes) -> bytes:
-    return b"".join(f"{len(part) + 5:04x}".encode() + b"\x02" + part for part in _parts(text))
+    return b"".join(packet(b"\x02" + part) for part in _parts(text))
 
 
 def _parts(text: bytes) -> Iterator[bytes]:
     for at in range(0, len(text), _LINE_BYTES_MAX):
         yield text[at : at + _LINE_BYTES_MAX]
+
+
+def _size(head: bytes) -> int:
+    try:
+        size = int(head, 16)
+    except ValueError:
+        return sys.maxsize
+    return size if size == 0 else max(size, 4)

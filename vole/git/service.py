@@ -29,6 +29,7 @@ import pygit2
 from vole.base import limits
 from vole.base.errors import Exhausted, Unavailable
 from vole.base.ids import AccountName, CommitId
+from vole.git.advertisement import Advertised, Advertisements
 from vole.git.child import Child, HookPipes, Sink
 from vole.git.storage import commit_of, open_repository, refuse_borrowed, tidy_after_push
 
@@ -52,6 +53,8 @@ _RECEIVE = (
     "receive.fsckObjects=true",
     *(f"receive.fsck.{name}=warn" for name in _RELAXED),
     f"receive.maxInputSize={limits.PACK_BYTES_MAX}",
+    # index-pack's threads share one lock while they judge: two of them take 1.4 times as long as one.
+    "pack.threads=1",
     "receive.advertisePushOptions=true",
     "receive.denyDeleteCurrent=refuse",
     "receive.hideRefs=refs/vole",
@@ -105,6 +108,7 @@ class GitPrograms:
         self._running: Counter[AccountName] = Counter()
         self._receiving: Counter[Path] = Counter()
         self._untidy: set[Path] = set()
+        self._advertisements = Advertisements()
         self._tidying: dict[Path, asyncio.Future[None]] = {}
         self.used: dict[Path, float] = {}  # when each repository was first served since `Bitmaps` looked; loop's clock
 
@@ -130,8 +134,9 @@ class GitPrograms:
             await tidying
         try:
             with self._counted(who), self._counted_in(path):
+                advertised = Advertised(sink, self._advertisements, path, protocol)
                 pipes = HookPipes()
-                child = await self._receiver(path, protocol, sink, pipes)
+                child = await self._receiver(path, protocol, advertised, pipes)
                 try:
                     yield Push(child, pipes)
                 finally:
