@@ -19,7 +19,6 @@ from vole.git.pktline import FLUSH, Packets, packet
 _OID = re.compile(rb"[0-9a-f]{40}")
 _NO_REF = (b"capabilities^{}", b"0" * 40)
 _LOOSE_MAX = 2 * limits.LOOSE_REFS_MAX  # branches, and tags
-_SPOKEN = (None, "", "version=0", "version=2")  # protocols under which receive-pack begins with its refs
 
 
 class Advertisements:
@@ -36,8 +35,9 @@ class Advertisements:
     def heard(self, path: Path, protocol: str | None, said: bytes | None, whole: bytes) -> None:
         """What it did say: to be compared, and to learn from. `said` is what we said before it."""
         capabilities = whole.partition(b"\n")[0].partition(b"\0")[2]
-        if capabilities and protocol in _SPOKEN:
-            self._capabilities[protocol] = capabilities
+        if not capabilities:
+            return  # a protocol in which git begins otherwise
+        self._capabilities[protocol] = capabilities
         if (said or self._composed(path, protocol)) == whole:
             self._odd.discard(path)
         else:

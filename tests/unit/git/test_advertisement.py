@@ -109,9 +109,9 @@ def test_where_git_says_otherwise_it_is_waited_for_until_it_says_the_same(app):
         client = Heard()
         sink = Advertised(client, known, app, None)
         client.first = client.whole
-        for at in range(0, len(git_says), 7):
-            sink.output(git_says[at : at + 7])
-        sink.output(b"more")
+        data = git_says + b"more"
+        for at in range(0, len(data), 7):
+            sink.output(data[at : at + 7])
         assert client.first in (b"", client.whole.removesuffix(b"more"))
         return client.first != b"", client.whole == git_says + b"more"
 
@@ -125,11 +125,15 @@ def test_where_git_says_otherwise_it_is_waited_for_until_it_says_the_same(app):
 
 
 @pytest.mark.parametrize("odd", ["ref: refs/heads/main\n", "", "not an id\n", "A" * 40])
-def test_a_ref_that_is_not_plain_is_left_to_git(app, said, odd):
-    (app / "refs/heads/odd").write_text(odd)
+def test_a_ref_that_is_not_plain_is_left_to_git_and_one_that_is_being_written_is_not(app, odd):
+    known = Advertisements()
+    known.heard(app, None, None, b"00000 refs/heads/main\0atomic\n0000")
     (app / "refs/heads/next.lock").write_text("")
+    known.heard(app, None, None, known._composed(app, None))
+    assert known.of(app, None) is not None
 
-    assert said((app, None), (app, None))[1].first == b""
+    (app / "refs/heads/odd").write_text(odd)
+    assert known.of(app, None) is None
 
 
 def test_many_refs_are_left_to_git(app, said, monkeypatch):
