@@ -93,10 +93,11 @@ def test_a_second_client_hears_it_before_git_is_started(app, tmp_path, said):
 
 @pytest.mark.parametrize("protocol", ["version=1", "version=2"])
 def test_a_protocol_gets_what_git_says_in_it(app, said, protocol):
-    first, second = said((app, protocol), (app, protocol))
+    _, first, second, plain = said((app, None), (app, protocol), (app, protocol), (app, None))
 
     assert first.whole == second.whole
     assert (second.first == b"") is (protocol == "version=1")
+    assert plain.first == plain.whole
 
 
 def test_where_git_says_otherwise_it_is_waited_for_until_it_says_the_same(app):
