@@ -24,6 +24,7 @@ PUSH_REFS_MAX = 5_000  # ref updates in one push
 ADVERTISED_BYTES_MAX = (
     64 * KIB
 )  # of refs that are read on the loop, to name them before git does; beyond, git names them
+VOUCHED_OBJECTS_MIN = 1_000  # of a first push, from which on git is spared a second walk; git unpacks fewer than 100
 PUSH_OPTIONS_MAX = 32  # options in one push
 PUSH_OPTION_BYTES_MAX = 1 * KIB  # one option; ci.variable carries a value
 PUSH_LOCK_S = 30  # seconds a repository may stay locked from verdict to confirm, then the child is killed

@@ -112,6 +112,12 @@ def refuse_borrowed(path: Path) -> None:
         raise Unavailable("the repository has an alternates file; vole never makes one, so it serves none")
 
 
+def is_empty(path: Path) -> bool:
+    """Whether not one object lies in the repository. Those of a push on its way do not."""
+    names = os.listdir(path / "objects")
+    return all(len(name) != 2 for name in names) and not ("pack" in names and os.listdir(path / "objects" / "pack"))
+
+
 def tidy_after_push(path: Path) -> None:
     """Remove the quarantines and ref locks of receive-packs that were killed. Only while none runs there."""
     for left in (path / "objects").glob("tmp_objdir-*"):

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import asyncssh
 
 from vole.base import limits, log
-from vole.base.errors import VoleError
+from vole.base.errors import Unavailable, VoleError
 from vole.flows.push import OpenGit, Pushes
 from vole.git.child import Child, HookPipes
 from vole.git.pktline import FLUSH, PushHead, remote_lines
 from vole.git.service import GitPrograms
+from vole.git.storage import is_empty
 from vole.people.model import Person
 from vole.ssh import refusals
 from vole.ssh.connection import Connection
@@ -48,6 +49,7 @@ class GitSession(asyncssh.SSHServerSession[bytes]):
         self._input_over = False
         self._gone = False  # the client, or its right to be here
         self._channel_full = False
+        self._pipes: HookPipes | None = None
         self._head = PushHead() if request.service == "receive-pack" else None
         self._holding = False
         self._held = b""
@@ -69,6 +71,7 @@ class GitSession(asyncssh.SSHServerSession[bytes]):
         except VoleError as error:
             self._fail(error)
             return
+        self._vouch()
         if self._child is None:
             self._early += data
             self._chan.pause_reading()
@@ -153,6 +156,8 @@ class GitSession(asyncssh.SSHServerSession[bytes]):
         push = self._opened = await self._door.pushes.open(person, self._request.name, "write")
         try:
             async with self._door.programs.receive_pack(person.name, push.path, self._protocol, self) as running:
+                self._pipes = running.hook
+                self._vouch()
                 self._attach(running.child)
                 return await self._answered(push, running.child, running.hook)
         finally:
@@ -168,7 +173,7 @@ class GitSession(asyncssh.SSHServerSession[bytes]):
         if lines is None:
             return await child.ended()
         asked_at = asyncio.get_running_loop().time()
-        answer, self._holding = await self._verdict(push, lines)
+        answer, self._holding = await self._verdict(push, pipes, lines)
         if self._door.hook_took is not None:
             self._door.hook_took(asyncio.get_running_loop().time() - asked_at)
         pipes.answer(answer)
@@ -180,10 +185,12 @@ class GitSession(asyncssh.SSHServerSession[bytes]):
             child.end()
             return await child.ended()
 
-    async def _verdict(self, push: OpenGit, lines: list[bytes]) -> tuple[bytes, bool]:
+    async def _verdict(self, push: OpenGit, pipes: HookPipes, lines: list[bytes]) -> tuple[bytes, bool]:
         assert self._head is not None
         try:
             question = hook.read_question(lines)
+            if pipes.vouched and not is_empty(push.path):
+                raise Unavailable("another push was the first of this repository", next_step="push again")
             said = await self._door.pushes.check(push, question, atomic_with=self._head.atomic_refs)
         except Exception as error:
             refusal = refusals.hook(error)
@@ -203,6 +210,11 @@ class GitSession(asyncssh.SSHServerSession[bytes]):
             child.close_input()
         self._flow()
         self._chan.resume_reading()
+
+    def _vouch(self) -> None:
+        """Of a first push, once its head is known: what nothing can be missing of, if git takes the pack."""
+        if self._pipes is not None and self._head is not None and self._head.over:
+            self._pipes.vouch(self._head.complete_tips)
 
     def _flow(self) -> None:
         """Read from git only what the channel, and the connection below it, have room for."""
