@@ -66,7 +66,7 @@ class Advertised:
         if self._over:
             self._sink.output(data)
             return
-        end = self._packets.past_flush(data)
+        end = next(iter(self._packets.flushes(data)), None)
         self._heard += data[:end]
         if self._said is None:
             self._sink.output(data)

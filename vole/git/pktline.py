@@ -122,9 +122,9 @@ class Packets:
         self._head = b""
         self._left = 0
 
-    def past_flush(self, data: bytes) -> int | None:
-        """Take in `data`; where in it the first flush packet ended, beyond which nothing was taken in, or None."""
-        at = 0
+    def flushes(self, data: bytes) -> list[int]:
+        """Take in `data`; where in it each flush packet ended."""
+        at, found = 0, []
         while at < len(data):
             if self._left:
                 step = min(self._left, len(data) - at)
@@ -135,10 +135,9 @@ class Packets:
             at += step
             if len(self._head) == 4:
                 size, self._head = _size(self._head), b""
-                if size == 0:
-                    return at
-                self._left = size - 4
-        return None
+                self._left = max(size - 4, 0)
+                found += [at] if size == 0 else []
+        return found
 
 
 def packet(payload: bytes) -> bytes:
@@ -161,7 +160,6 @@ def _parts(text: bytes) -> Iterator[bytes]:
 
 def _size(head: bytes) -> int:
     try:
-        size = int(head, 16)
+        return int(head, 16)
     except ValueError:
         return sys.maxsize
-    return size if size == 0 else max(size, 4)

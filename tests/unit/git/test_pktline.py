@@ -91,21 +91,17 @@ def test_a_large_first_pack_proves_its_tips_unless_something_is_cut():
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 11, 100])
-def test_the_flush_is_found_however_a_stream_is_cut(size):
-    stream, packets = packet(b"0000") + packet(b"") + packet(b"x" * 9) + b"0000" + packet(b"beyond"), Packets()
-    passed = b""
+def test_a_flush_is_found_however_a_stream_is_cut_and_nowhere_else(size):
+    first, second = packet(b"0000") + packet(b"") + packet(b"x" * 9) + b"0000", packet(b"0000") + b"0000"
+    stream, packets, ends = first + second + packet(b"0000"), Packets(), []
 
     for at in range(0, len(stream), size):
-        end = packets.past_flush(stream[at : at + size])
-        passed += stream[at : at + size][:end]
-        if end is not None:
-            break
+        ends += [at + end for end in packets.flushes(stream[at : at + size])]
 
-    assert passed == stream[: -len(packet(b"beyond"))]
+    assert ends == [len(first), len(first + second)]
 
 
 def test_what_is_no_packet_has_no_flush():
     packets = Packets()
 
-    assert packets.past_flush(b"nothing0000") is None
-    assert packets.past_flush(b"0000") is None
+    assert packets.flushes(b"nothing0000") == packets.flushes(b"0000") == []
