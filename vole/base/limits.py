@@ -21,9 +21,7 @@ PACK_BYTES_MAX = 4 * GIB  # receive.maxInputSize
 OBJECT_BYTES_MAX = 512 * MIB  # one inflated object; larger belongs elsewhere
 PUSH_OBJECTS_MAX = 2_000_000  # a large monorepo's first push has half of it
 PUSH_REFS_MAX = 5_000  # ref updates in one push
-ADVERTISED_BYTES_MAX = (
-    64 * KIB
-)  # of refs that are read on the loop, to name them before git does; beyond, git names them
+ADVERTISED_BYTES_MAX = 64 * KIB  # of refs that are read on the loop and named before git is up; beyond, git names them
 VOUCHED_OBJECTS_MIN = 1_000  # of a first push, from which on git is spared a second walk; git unpacks fewer than 100
 PUSH_OPTIONS_MAX = 32  # options in one push
 PUSH_OPTION_BYTES_MAX = 1 * KIB  # one option; ci.variable carries a value

@@ -114,8 +114,10 @@ def refuse_borrowed(path: Path) -> None:
 
 def is_empty(path: Path) -> bool:
     """Whether not one object lies in the repository. Those of a push on its way do not."""
-    names = os.listdir(path / "objects")
-    return all(len(name) != 2 for name in names) and not ("pack" in names and os.listdir(path / "objects" / "pack"))
+    try:
+        return not os.listdir(path / "objects/pack") and all(len(name) != 2 for name in os.listdir(path / "objects"))
+    except FileNotFoundError:
+        return False
 
 
 def tidy_after_push(path: Path) -> None:

@@ -177,3 +177,5 @@ def test_a_repository_is_empty_until_an_object_lies_in_it_loose_or_packed(store)
     subprocess.run(["git", "repack", "-adq"], cwd=path, check=True)
     assert sorted(entry.name for entry in (path / "objects").iterdir()) == ["info", "pack", "tmp_objdir-incoming-x"]
     assert not storage.is_empty(path)
+    store.remove(APP)
+    assert not storage.is_empty(path)
