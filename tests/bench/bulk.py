@@ -1,10 +1,11 @@
-"""Rows 2, 2b, 2c: 300 MB and 50,000 objects, cloned and pushed, against OpenSSH with its own defaults."""
+"""Rows 2, 2b, 2c, 3: 300 MB and 50,000 objects, cloned, also twice at once, and pushed, against OpenSSH's defaults."""
 
 from __future__ import annotations
 
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from tests.bench.machine import cpu_s
 from tests.bench.openssh import Sshd, start_sshd
 from tests.bench.product import Forge, start_forge
 
-TARGETS = (targets.CLONE_BULK, targets.CLONE_BULK_CPU, targets.PUSH_BULK, targets.CLONE_MANY, targets.PUSH_MANY)
+TARGETS = (targets.CLONE_BULK, targets.CLONE_BULK_CPU, targets.CLONE_TWO, targets.PUSH_BULK, targets.CLONE_MANY,
+           targets.PUSH_MANY)  # fmt: skip
 ROUNDS = 5
 SETTLE_S = 0.3  # until a server has waited for its children, whose CPU is counted then
 
@@ -49,6 +51,8 @@ def measure(bench: Bench) -> Iterator[Outcome]:
         yield _compare(clone, interleave(clones, bench.rounds(ROUNDS)))
         if clone is targets.CLONE_BULK:
             yield _compare(targets.CLONE_BULK_CPU, {side: Sample(tuple(cost[1:])) for side, cost in costs.items()})
+            pairs = {side.name: _cloning_twice(bench, side, name) for side in sides}
+            yield _compare(targets.CLONE_TWO, interleave(pairs, bench.rounds(ROUNDS)))
         yield _compare(push, interleave({side.name: _pushing(side, source) for side in sides}, bench.rounds(ROUNDS)))
 
 
@@ -69,6 +73,25 @@ def _cloning(bench: Bench, side: Side, name: str, costs: list[float]) -> Callabl
         return seconds
 
     return clone
+
+
+def _cloning_twice(bench: Bench, side: Side, name: str) -> Callable[[], float]:
+    """Seconds until both of two bare clones that began together are there."""
+    folders = [bench.work / f"clone-{side.name}-{number}" for number in range(2)]
+
+    def clone(folder: Path) -> None:
+        run(["git", "clone", "-q", "--bare", side.url(name), folder], side.env)
+
+    def both() -> float:
+        begin = time.perf_counter()
+        with ThreadPoolExecutor(len(folders)) as threads:
+            list(threads.map(clone, folders))
+        seconds = time.perf_counter() - begin
+        for folder in folders:
+            shutil.rmtree(folder)
+        return seconds
+
+    return both
 
 
 def _pushing(side: Side, source: Path) -> Callable[[], float]:

@@ -1,8 +1,12 @@
-"""Row 8: requests a second of a commit's page under wrk, against cgit, each with and without a cache that can help."""
+"""Rows 8, 8b: a commit's page under wrk, against cgit, each with and without a cache that can help; a push meanwhile.
+
+Row 8b asks how the kernel shares two cores among a busy server, wrk and git: measure it without `chrt`.
+"""
 
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,15 +14,19 @@ from pathlib import Path
 from tests.bench import repositories, targets
 from tests.bench.bench import Bench
 from tests.bench.cgit import page, start_cgit
-from tests.bench.clients import git_env, run, ssh_words
+from tests.bench.clients import Clone, git_env, run, ssh_words
 from tests.bench.figures import Measured, Outcome, interleave
 from tests.bench.machine import BrokenError, need
 from tests.bench.product import Forge, start_forge
+from tests.bench.push import WORKFLOW
 
-TARGETS = (targets.PAGE, targets.PAGE_CACHED)
+TARGETS = (targets.PAGE, targets.PAGE_CACHED, targets.PUSH_LOADED)
 ROUNDS = 5
 ROUND_S = 3
 CONNECTIONS = 4
+PUSHES = 25  # in a row, of which the p99 is one figure
+LOAD_S = 120  # at most, while they are pushed
+LOAD_PAGES = 3_000  # more than are asked for meanwhile
 CACHED = 50  # pages asked for again and again
 
 # One thread walks down a list of paths.
@@ -45,12 +53,14 @@ class Walker:
     port: int
     at: int = field(default=0)
 
+    def words(self, seconds: int) -> list[object]:
+        url, then = f"http://127.0.0.1:{self.port}/", (self.paths, self.at)
+        return [self.wrk, "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", self.script, url, "--", *then]
+
     def per_second(self) -> float:
-        url = f"http://127.0.0.1:{self.port}/"
-        words = ["-t1", f"-c{CONNECTIONS}", f"-d{ROUND_S}s", "-s", self.script, url, "--", self.paths, str(self.at)]
-        said = run([self.wrk, *words])
+        said = run(self.words(ROUND_S))
         if failed := re.search(r"(Non-2xx.*|Socket errors.*)", said):
-            raise BrokenError(f"wrk on {url}: {failed[1]}")
+            raise BrokenError(f"wrk on port {self.port}: {failed[1]}")
         self.at += int(_number(r"(\d+) requests in", said))
         return _number(r"Requests/sec:\s+([\d.]+)", said)
 
@@ -75,6 +85,28 @@ def measure(bench: Bench) -> Iterator[Outcome]:
         }
         found = interleave({name: side.per_second for name, side in sides.items()}, bench.rounds(ROUNDS))
         yield Measured(target, found["vole"], found["cgit"])
+        if not cached_pages:
+            yield _pushed_meanwhile(bench, forge, sides["vole"])
+
+
+def _pushed_meanwhile(bench: Bench, forge: Forge, load: Walker) -> Outcome:
+    forge.create("small")
+    env = git_env(bench.work, ssh_words(forge.address, forge.key))
+    clone = Clone.create(bench.work / "small", env, WORKFLOW, forge.url("small"))
+
+    def idle() -> float:
+        return statistics.quantiles([clone.push_ms() for _ in range(PUSHES)], n=100, method="inclusive")[98]
+
+    def loaded() -> float:
+        wrk = bench.children.start("wrk", load.words(LOAD_S))
+        try:
+            return idle()
+        finally:
+            bench.children.end(wrk)
+            load.at += LOAD_PAGES
+
+    found = interleave({"loaded": loaded, "idle": idle}, bench.rounds(ROUNDS))
+    return Measured(targets.PUSH_LOADED, found["loaded"], found["idle"])
 
 
 def _page_of(forge: Forge, commit: str) -> str:

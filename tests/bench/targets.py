@@ -23,6 +23,7 @@ CLONE_BULK_CPU = at_most("2", "  server CPU of it / OpenSSH", "s", 1.4, 1.05)
 PUSH_BULK = at_most("2b", "push of 300 MB / OpenSSH", "s", 1.25, 1.0)
 CLONE_MANY = at_most("2c", "clone of 50k objects / OpenSSH", "s", 0.9, 0.65)
 PUSH_MANY = at_most("2c", "push of 50k objects / OpenSSH", "s", 0.7, 0.5)
+CLONE_TWO = at_most("3", "two clones of 300 MB at once / OpenSSH's two", "s", 1.25, 1.0)
 
 # Rows without a target of their own ask that the peer is reached.
 CYCLE = at_least("4", "lease + finish, one runner / raw SQLite commits / 2", "/s", 0.55, 0.80)
@@ -48,6 +49,7 @@ HANDSHAKE_CPU = at_most("7b", "  server CPU of one / OpenSSH", "ms CPU", 0.3, 0.
 
 PAGE = at_least("8", "commit page uncached / cgit", "/s", 1.0, 2)
 PAGE_CACHED = at_least("8", "commit page cached / cgit with its cache", "/s", 5, 15)
+PUSH_LOADED = at_most("8b", "p99 of a small push under load of pages / idle", "ms", 3, 1.5)
 
 LOG_STREAM = at_least("9", "log stream / ssh host 'cat >> file'", "MB/s", 0.8, 1.4)
 LOG_LAG = at_most("9b", "line printed to line stored / the same over ssh", "ms", 5, 1.5)

@@ -127,6 +127,7 @@ class Forge:
     door: SshDoor
     port: int
     index: QueueIndex
+    bells: Bells
     commands: list[tuple[Person, str]] = field(default_factory=list)
 
     async def account(self, name: str, *, admin: bool = False, kind: str = "git") -> Who:
@@ -252,7 +253,7 @@ async def forge(folder: Path, database: type[Database] = Database, *, parser: bo
 
     parts = DoorParts(db, GitDoor(pushes, programs), command, _no_runner, host_key)
     door = SshDoor(parts, sock)
-    made.append(Forge(folder, db, storage, pushes, programs, recovery, door, port, index))
+    made.append(Forge(folder, db, storage, pushes, programs, recovery, door, port, index, bells))
     try:
         await recovery.on_start(programs)
         await door.start()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import pygit2
 import pytest
 from dulwich import porcelain
 
 from tests.aio import run
-from tests.endtoend.git_server import CI, forge, said
+from tests.endtoend.git_server import CI, CLIENT_S, forge, said
 from vole.base import limits
+from vole.git import service
 
 BROKEN = CI.replace("steps", "stpes").replace("linux", "Linux")
 TAGS_ONLY = "on: {push: {tags: ['v*']}}\n" + CI.partition("\n")[2]
@@ -43,6 +45,31 @@ def test_a_push_moves_the_ref_starts_a_run_and_says_its_address(tmp_path):
             assert await runs(at) == [(1, "refs/heads/main", head, "")]
             assert await at.rows("SELECT state FROM pushes") == [("confirmed",)]
             assert await at.rows("SELECT * FROM push_runs") == []
+
+    run(story())
+
+
+def test_runs_start_when_git_has_said_what_it_moved_and_are_told_when_it_has_ended(tmp_path, monkeypatch):
+    gate, lingering = tmp_path / "gate", tmp_path / "lingering"
+    os.mkfifo(gate)
+    lingering.write_text(f'#!/bin/sh\n{service.program()} "$@"\nread -r status <{gate}\nexit $status\n')
+    lingering.chmod(0o755)
+
+    async def story():
+        async with forge(tmp_path) as at:
+            ada, work = await pushed_app(at)
+            monkeypatch.setattr(service, "program", lambda: str(lingering))
+
+            with at.bells.listening("jobs") as started:
+                pushing = asyncio.ensure_future(at.push(ada, work, "app"))
+                assert await started.wait(CLIENT_S)
+            assert [number for number, *_ in await runs(at)] == [1]
+            assert not pushing.done()
+            gate.write_text("0\n")
+
+            pushed = await pushing
+            assert pushed.status == 0, pushed.err
+            assert pushed.remote == ["app/1  ci  http://forge.test/app/runs/1  waits: no runner is connected"]
 
     run(story())
 

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import signal
+from collections.abc import Sequence
 from typing import Protocol, cast
 
 from vole.base import limits
@@ -138,11 +139,19 @@ class Child(asyncio.SubprocessProtocol):
 
 
 class HookPipes:
-    """The two pipes through which one push's hook asks and is told. They die with the push; so does their proof."""
+    """The pipes through which one push's hook asks and is told. They die with the push; so does their proof.
 
-    def __init__(self) -> None:
+    Of a `first` push one more, `known`: which commits git need not walk from, since nothing of them can be missing.
+    """
+
+    def __init__(self, *, first: bool = False) -> None:
         self._ask, self.ask = os.pipe()
         self.tell, self._tell = os.pipe()
+        self.known: int | None = None
+        self._known: int | None = None
+        if first:
+            self.known, self._known = os.pipe()
+        self.vouched = False
         self._heard = bytearray()
         self._loop = asyncio.get_running_loop()
         self._question: asyncio.Future[list[bytes] | None] = self._loop.create_future()
@@ -150,10 +159,15 @@ class HookPipes:
         os.set_blocking(self._tell, False)
         self._loop.add_reader(self._ask, self._hear)
 
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The descriptors that the child inherits."""
+        return (self.ask, self.tell) if self.known is None else (self.ask, self.tell, self.known)
+
     def given(self) -> None:
         """The child has its ends: close ours of them, so that its death is an end of file."""
-        os.close(self.ask)
-        os.close(self.tell)
+        for end in self.ends:
+            os.close(end)
 
     async def question(self) -> list[bytes] | None:
         """The lines the hook asks with, or None when the child ended without asking. Raises Exhausted."""
@@ -165,11 +179,24 @@ class HookPipes:
         with contextlib.suppress(BrokenPipeError):
             os.write(self._tell, text)
 
+    def vouch(self, commits: Sequence[bytes]) -> None:
+        """Name the commits that are `known`, none when a pipe does not take them at once. The first time counts."""
+        if self._known is None:
+            return
+        text = b"".join(commit + b"\n" for commit in commits)
+        if 0 < len(text) <= _ANSWER_BYTES_MAX:
+            self.vouched = True
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._known, text)
+        os.close(self._known)
+        self._known = None
+
     def close(self) -> None:
         """A hook that still waits reads an end of file, which is a refusal."""
         self._loop.remove_reader(self._ask)
         os.close(self._ask)
         os.close(self._tell)
+        self.vouch(())
         if not self._question.done():
             self._question.set_result(None)
 

@@ -29,8 +29,9 @@ import pygit2
 from vole.base import limits
 from vole.base.errors import Exhausted, Unavailable
 from vole.base.ids import AccountName, CommitId
+from vole.git.advertisement import Advertised, Advertisements
 from vole.git.child import Child, HookPipes, Sink
-from vole.git.storage import commit_of, open_repository, refuse_borrowed, tidy_after_push
+from vole.git.storage import commit_of, is_empty, open_repository, refuse_borrowed, tidy_after_push
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 _PROTOCOL = re.compile(r"version=[0-2]")
@@ -52,6 +53,8 @@ _RECEIVE = (
     "receive.fsckObjects=true",
     *(f"receive.fsck.{name}=warn" for name in _RELAXED),
     f"receive.maxInputSize={limits.PACK_BYTES_MAX}",
+    # Its threads share a lock while they judge small objects, and the server has to go on beside a push.
+    f"pack.threads={max(1, (os.cpu_count() or 1) // 2)}",
     "receive.advertisePushOptions=true",
     "receive.denyDeleteCurrent=refuse",
     "receive.hideRefs=refs/vole",
@@ -105,6 +108,7 @@ class GitPrograms:
         self._running: Counter[AccountName] = Counter()
         self._receiving: Counter[Path] = Counter()
         self._untidy: set[Path] = set()
+        self._advertisements = Advertisements()
         self._tidying: dict[Path, asyncio.Future[None]] = {}
         self.used: dict[Path, float] = {}  # when each repository was first served since `Bitmaps` looked; loop's clock
 
@@ -130,8 +134,9 @@ class GitPrograms:
             await tidying
         try:
             with self._counted(who), self._counted_in(path):
-                pipes = HookPipes()
-                child = await self._receiver(path, protocol, sink, pipes)
+                advertised = Advertised(sink, self._advertisements, path, protocol)
+                pipes = HookPipes(first=is_empty(path))
+                child = await self._receiver(path, protocol, advertised, pipes)
                 try:
                     yield Push(child, pipes)
                 finally:
@@ -157,9 +162,11 @@ class GitPrograms:
 
     async def _receiver(self, path: Path, protocol: str | None, sink: Sink, pipes: HookPipes) -> Child:
         env = environment(protocol, VOLE_ASK=str(pipes.ask), VOLE_TELL=str(pipes.tell))
-        argv = command((*self._settings, *_RECEIVE), "receive-pack", "--end-of-options", str(path))
+        # What this prints rev-list takes for reachable already.
+        first = () if pipes.known is None else (f"core.alternateRefsCommand=cat /dev/fd/{pipes.known};:",)
+        argv = command((*self._settings, *_RECEIVE, *first), "receive-pack", "--end-of-options", str(path))
         try:
-            child = await _start(argv, env, sink, (pipes.ask, pipes.tell, self._lock))
+            child = await _start(argv, env, sink, (*pipes.ends, self._lock))
         except BaseException:
             pipes.given()
             pipes.close()

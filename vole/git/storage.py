@@ -112,6 +112,14 @@ def refuse_borrowed(path: Path) -> None:
         raise Unavailable("the repository has an alternates file; vole never makes one, so it serves none")
 
 
+def is_empty(path: Path) -> bool:
+    """Whether not one object lies in the repository. Those of a push on its way do not."""
+    try:
+        return not os.listdir(path / "objects/pack") and all(len(name) != 2 for name in os.listdir(path / "objects"))
+    except FileNotFoundError:
+        return False
+
+
 def tidy_after_push(path: Path) -> None:
     """Remove the quarantines and ref locks of receive-packs that were killed. Only while none runs there."""
     for left in (path / "objects").glob("tmp_objdir-*"):

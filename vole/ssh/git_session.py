@@ -6,17 +6,18 @@ Nothing is buffered beyond PUMP_BUFFER_BYTES_MAX either way. A client that leave
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 
 import asyncssh
 
 from vole.base import limits, log
-from vole.base.errors import VoleError
+from vole.base.errors import Unavailable, VoleError
 from vole.flows.push import OpenGit, Pushes
 from vole.git.child import Child, HookPipes
-from vole.git.pktline import FLUSH, PushHead, remote_lines
+from vole.git.pktline import FLUSH, Packets, PushHead, remote_lines
 from vole.git.service import GitPrograms
+from vole.git.storage import is_empty
 from vole.people.model import Person
 from vole.ssh import refusals
 from vole.ssh.connection import Connection
@@ -48,9 +49,13 @@ class GitSession(asyncssh.SSHServerSession[bytes]):
         self._input_over = False
         self._gone = False  # the client, or its right to be here
         self._channel_full = False
+        self._pipes: HookPipes | None = None
         self._head = PushHead() if request.service == "receive-pack" else None
         self._holding = False
         self._held = b""
+        self._packets = Packets()
+        self._reported = asyncio.Event()  # git has moved what it will move
+        self._lines: list[str] = []  # about the runs, for the pusher
         self._failure: VoleError | None = None
         self._opened: OpenGit | None = None
 
@@ -69,6 +74,7 @@ class GitSession(asyncssh.SSHServerSession[bytes]):
         except VoleError as error:
             self._fail(error)
             return
+        self._vouch()
         if self._child is None:
             self._early += data
             self._chan.pause_reading()
@@ -95,6 +101,8 @@ class GitSession(asyncssh.SSHServerSession[bytes]):
     # From the child
 
     def output(self, data: bytes) -> None:
+        if self._head is not None and self._packets.flushes(data) and self._holding:
+            self._reported.set()
         if self._holding:
             data = self._held + data
             data, self._held = data[:-4], data[-4:]
@@ -153,11 +161,13 @@ class GitSession(asyncssh.SSHServerSession[bytes]):
         push = self._opened = await self._door.pushes.open(person, self._request.name, "write")
         try:
             async with self._door.programs.receive_pack(person.name, push.path, self._protocol, self) as running:
+                self._pipes = running.hook
+                self._vouch()
                 self._attach(running.child)
                 return await self._answered(push, running.child, running.hook)
         finally:
             # Whatever happened: git may have moved refs, and it is gone now.
-            self._say(await self._door.pushes.confirm(push))
+            self._say([*self._lines, *await self._door.pushes.confirm(push)])
             if push.options.wait:
                 async for line in self._door.pushes.watch(push, lambda: not self._gone):
                     self._say([line])
@@ -168,22 +178,25 @@ class GitSession(asyncssh.SSHServerSession[bytes]):
         if lines is None:
             return await child.ended()
         asked_at = asyncio.get_running_loop().time()
-        answer, self._holding = await self._verdict(push, lines)
+        answer, self._holding = await self._verdict(push, pipes, lines)
         if self._door.hook_took is not None:
             self._door.hook_took(asyncio.get_running_loop().time() - asked_at)
         pipes.answer(answer)
-        try:
+        if self._holding:
             # The repository is locked from here on.
-            async with asyncio.timeout(limits.PUSH_LOCK_S if self._holding else None):
-                return await child.ended()
-        except TimeoutError:
+            await _first(limits.PUSH_LOCK_S, self._reported.wait(), child.ended())
+            if self._reported.is_set():
+                self._lines = await self._door.pushes.confirm(push)
+                await _first(limits.PUSH_LOCK_S, child.ended())
             child.end()
-            return await child.ended()
+        return await child.ended()
 
-    async def _verdict(self, push: OpenGit, lines: list[bytes]) -> tuple[bytes, bool]:
+    async def _verdict(self, push: OpenGit, pipes: HookPipes, lines: list[bytes]) -> tuple[bytes, bool]:
         assert self._head is not None
         try:
             question = hook.read_question(lines)
+            if pipes.vouched and not is_empty(push.path):
+                raise Unavailable("another push was the first of this repository", next_step="push again")
             said = await self._door.pushes.check(push, question, atomic_with=self._head.atomic_refs)
         except Exception as error:
             refusal = refusals.hook(error)
@@ -203,6 +216,11 @@ class GitSession(asyncssh.SSHServerSession[bytes]):
             child.close_input()
         self._flow()
         self._chan.resume_reading()
+
+    def _vouch(self) -> None:
+        """Of a first push, once its head is known: what nothing can be missing of, if git takes the pack."""
+        if self._pipes is not None and self._head is not None and self._head.over:
+            self._pipes.vouch(self._head.complete_tips)
 
     def _flow(self) -> None:
         """Read from git only what the channel, and the connection below it, have room for."""
@@ -246,3 +264,13 @@ class GitSession(asyncssh.SSHServerSession[bytes]):
     def _write(self, data: bytes, datatype: asyncssh.DataType = None) -> None:
         if data and not self._chan.is_closing():
             self._chan.write(data, datatype)
+
+
+async def _first(most_s: float, *events: Coroutine[object, object, object]) -> None:
+    """Wait for one of `events`, at most `most_s`."""
+    waits = [asyncio.ensure_future(event) for event in events]
+    try:
+        await asyncio.wait(waits, timeout=most_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

@@ -4,7 +4,7 @@ import pytest
 
 from vole.base import limits
 from vole.base.errors import Exhausted
-from vole.git.pktline import PushHead, remote_lines
+from vole.git.pktline import Packets, PushHead, remote_lines
 
 NEW = "0" * 40 + " " + "a" * 40
 
@@ -70,3 +70,38 @@ def test_a_long_line_for_the_pusher_is_cut_into_packets_a_small_side_band_takes(
         at += size
     assert max(sizes) <= 1000
     assert sum(size - 5 for size in sizes) == 2001
+
+
+def test_a_large_first_pack_proves_its_tips_unless_something_is_cut():
+    def tips(objects=limits.VOUCHED_OBJECTS_MIN, before=b"", old=b"0" * 40, new=b"a" * 40):
+        head = PushHead()
+        line = packet(b"%s %s refs/heads/main\0report-status" % (old, new))
+        head.feed(before + line + b"0000PACK" + (2).to_bytes(4, "big") + objects.to_bytes(4, "big"))
+        assert head.over
+        return head.complete_tips
+
+    assert tips() == (b"a" * 40,)
+    assert tips(objects=limits.VOUCHED_OBJECTS_MIN - 1) == ()
+    assert tips(new=b"0" * 40) == ()
+    assert tips(new=b"a" * 39 + b"\n") == ()
+    assert tips(before=packet(b"shallow " + b"b" * 40)) == ()
+    assert tips(before=packet(b"push-cert")) == ()
+    assert PushHead().complete_tips == ()
+    assert not PushHead().over
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 11, 100])
+def test_a_flush_is_found_however_a_stream_is_cut_and_nowhere_else(size):
+    first, second = packet(b"0000") + packet(b"") + packet(b"x" * 9) + b"0000", packet(b"0000") + b"0000"
+    stream, packets, ends = first + second + packet(b"0000"), Packets(), []
+
+    for at in range(0, len(stream), size):
+        ends += [at + end for end in packets.flushes(stream[at : at + size])]
+
+    assert ends == [len(first), len(first + second)]
+
+
+def test_what_is_no_packet_has_no_flush():
+    packets = Packets()
+
+    assert packets.flushes(b"nothing0000") == packets.flushes(b"0000") == []

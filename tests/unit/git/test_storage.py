@@ -165,3 +165,17 @@ def test_a_ref_that_is_locked_just_now_does_not_fail_the_packing(store, monkeypa
 
     (path / "packed-refs.lock").unlink()
     assert storage.pack_refs(storage.open_repository(path))
+
+
+def test_a_repository_is_empty_until_an_object_lies_in_it_loose_or_packed(store):
+    path = store.create(APP)
+    (path / "objects/tmp_objdir-incoming-x").mkdir()
+    assert storage.is_empty(path)
+
+    a_commit(path, MAIN)
+    assert not storage.is_empty(path)
+    subprocess.run(["git", "repack", "-adq"], cwd=path, check=True)
+    assert sorted(entry.name for entry in (path / "objects").iterdir()) == ["info", "pack", "tmp_objdir-incoming-x"]
+    assert not storage.is_empty(path)
+    store.remove(APP)
+    assert not storage.is_empty(path)

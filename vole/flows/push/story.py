@@ -93,7 +93,7 @@ class Pushes:
         return planned.lines[: limits.PUSH_NOTICES_MAX]
 
     async def confirm(self, push: OpenGit) -> list[str]:
-        """When git has ended, however: start the runs of the refs that moved, and unlock. Lines to show."""
+        """When git has reported, or ended however: start the runs of the refs that moved, and unlock. Lines to show."""
         if push.locked is None or push.meant is None:
             return []
         try:
