@@ -270,7 +270,9 @@ def test_an_artifact_is_kept_until_its_attempt_is_recorded(tmp_path):
             late = await server.db.write(expire_artifacts, server.index)
 
             assert (early, len(late)) == ([], 1)
-            assert [file["sha256"] for file in documents(tmp_path)[TEST]["artifacts"]] == ["a" * 64]
+            assert documents(tmp_path)[TEST]["artifacts"] == [
+                {"name": "out", "path": "made", "size": 3, "sha256": "a" * 64, "expires_at": 2}
+            ]
 
     run(story())
 
