@@ -13,7 +13,7 @@ from typing import Literal
 from vole.base.clock import Moment
 from vole.base.ids import AccountName, CommitId, Epoch, JobKey, RepoName, RunNumber
 from vole.wire import codec
-from vole.wire.runner import ArtifactFile, Mark, StepOutcome
+from vole.wire.runner import Mark, StepOutcome
 
 ATTEMPT, RUN = "vole attempt record", "vole run record"
 
@@ -68,6 +68,17 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class KeptFile:
+    """A file of an artifact, and until when it is kept; None: for ever."""
+
+    name: str
+    path: str
+    size: int
+    sha256: str
+    expires_at: Moment | None
+
+
+@dataclass(frozen=True)
 class Note:
     """An annotation."""
 
@@ -104,7 +115,7 @@ class AttemptRecord:
     started_at: Moment
     ended_at: Moment
     log: LogFacts
-    artifacts: tuple[ArtifactFile, ...]
+    artifacts: tuple[KeptFile, ...]
     marks: tuple[Mark, ...]
     annotations: tuple[Note, ...]
     summary: str | None

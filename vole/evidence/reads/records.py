@@ -19,6 +19,7 @@ from vole.evidence.records import (
     EventRecord,
     Happened,
     JobRecord,
+    KeptFile,
     LeaseRecord,
     LogFacts,
     Note,
@@ -30,7 +31,7 @@ from vole.evidence.records import (
 from vole.store.database import Row, View
 from vole.wire import codec
 from vole.wire.plan import EventFacts
-from vole.wire.runner import ArtifactFile, StepOutcome
+from vole.wire.runner import StepOutcome
 
 # How an attempt without a result ended, by the cause of its end. What is missing here was lost.
 _WITHOUT_RESULT = {"cancelled": "cancelled", "timed_out": "timed_out", "repository_removed": "cancelled"}
@@ -141,7 +142,7 @@ async def attempt(view: View, job: JobId, epoch: Epoch) -> tuple[AttemptRecord, 
         epoch=epoch,
     )
     files = await view.all(
-        "SELECT name, path, size, sha256 FROM artifacts WHERE job_id = :job AND epoch = :epoch ORDER BY name, path",
+        "SELECT * FROM artifacts WHERE job_id = :job AND epoch = :epoch ORDER BY name, path",
         job=job,
         epoch=epoch,
     )
@@ -167,7 +168,7 @@ async def attempt(view: View, job: JobId, epoch: Epoch) -> tuple[AttemptRecord, 
         started_at=row["started_at"],
         ended_at=row["ended_at"],
         log=_log(row),
-        artifacts=tuple(ArtifactFile(file["name"], file["path"], file["size"], file["sha256"]) for file in files),
+        artifacts=tuple(_kept(file) for file in files),
         marks=await reads.marks(view, job, epoch),
         annotations=tuple(Note(note["level"], note["message"], note["file"], note["line"]) for note in notes),
         summary=None if text is None else text["markdown"],
@@ -275,6 +276,10 @@ def _runner(row: Row) -> RunnerFacts:
     return RunnerFacts(
         row["account"], row["key_fingerprint"], row["runner"], row["runner_version"], row["os"], row["arch"]
     )
+
+
+def _kept(row: Row) -> KeptFile:
+    return KeptFile(row["name"], row["path"], row["size"], row["sha256"], row["expires_at"])
 
 
 def _outcome(row: Row, conclusion: str) -> Outcome:
