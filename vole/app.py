@@ -272,7 +272,7 @@ class App:
         expiry = ArtifactRetention(self.db, self.index, self.artifacts)
         return [
             Sweep("leases", self.upkeep.once, 1.0),
-            Sweep("dispatch", self._look, limits.LOOK_S, topics=("jobs", "want")),
+            Sweep("dispatch", self._look, limits.LOOK_S, topics=("jobs", "want"), due_s=self.leasing.rest_s),
             Sweep("grants", self.leasing.recheck, limits.LOOK_S, topics=("people",)),
             Sweep("connections", ssh.people_changed, limits.LOOK_S, topics=("people",)),
             Sweep("pushes", self.recovery.settle_pushes, limits.LOOK_S),

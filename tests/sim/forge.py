@@ -174,7 +174,7 @@ class Life:
         self.up = False
         self.sweeps = [  # as App._sweeps; what needs git or lasts an hour is left out
             Sweep("leases", self.upkeep.once, 1.0),
-            Sweep("dispatch", self.leasing.look, limits.LOOK_S, topics=("jobs", "want")),
+            Sweep("dispatch", self.leasing.look, limits.LOOK_S, ("jobs", "want"), self.leasing.rest_s),
             Sweep("grants", self.leasing.recheck, limits.LOOK_S, topics=("people",)),
             Sweep("pushes", self.recovery.settle_pushes, limits.LOOK_S),
         ]

@@ -123,7 +123,7 @@ class Standing:
                 if mine >= session.hello.slots:
                     continue
                 for job in self.queued.values():
-                    if job.id not in leasable and not self._obstacles(job, session, cap, now, late=True):
+                    if job.id not in leasable and not self._obstacles(job, session, cap, now):
                         leasable.add(job.id)
         slow_us = round(4e6 * world.life.store.slow_s)
         for ident in leasable:
@@ -144,10 +144,9 @@ class Standing:
             elif self.world.awake_us() - since > (1.0 + slow_s) * 1e6:
                 self.breaks("I-05", f"{key} was fenced, and it is still held by the one that was told so")
 
-    def _obstacles(self, job: Seen, session: Any, cap: int | None, now: int, *, late: bool = False) -> set[Why]:
-        """Everything that keeps this job from this runner, by the tables. `late`: a rest that ended just now counts."""
+    def _obstacles(self, job: Seen, session: Any, cap: int | None, now: int) -> set[Why]:
+        """Everything that keeps this job from this runner, by the tables."""
         hello, lacks = session.hello, job.labels - set(session.hello.labels)
-        lately = now - round((limits.LOOK_S + 1) * 1e6) if late else now
         true = {
             Why.SET_ASIDE: job.set_aside or job.id in self.damaged,
             Why.LACKS_LABEL: bool(lacks),
@@ -155,7 +154,7 @@ class Standing:
             Why.NOT_GRANTED: not lacks and not self._granted(session.key_fingerprint, job.repo),
             Why.FILTERED_OUT: bool(hello.repos) and self.repo_name(job.repo) not in hello.repos,
             Why.DRAINING: session.draining,
-            Why.RESTING: self._rests(job, session.key_fingerprint, hello.name, lately),
+            Why.RESTING: self._rests(job, session.key_fingerprint, hello.name, now),
             Why.REPO_AT_CAP: cap is not None and self.running[job.repo] >= cap,
             Why.BUSY: sum(other.session == session.id for other in self.held.values()) >= hello.slots,
         }

@@ -29,12 +29,17 @@ class Entropy(Protocol):
         ...
 
 
+def least_ident(moment: Moment) -> int:
+    """No id that was given at `moment` or later is less."""
+    return max(0, (moment - _EPOCH_2020_US) << _RANDOM_BITS)
+
+
 class _Idents:
     def __init__(self) -> None:
         self._last = 0
 
     def after(self, now: Moment, noise: int) -> int:
-        self._last = max(self._last + 1, (now - _EPOCH_2020_US) << _RANDOM_BITS | noise)
+        self._last = max(self._last + 1, least_ident(now) | noise)
         return self._last
 
 

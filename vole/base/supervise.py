@@ -7,6 +7,7 @@ counted, shown, and tried again with a growing pause.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -38,19 +39,22 @@ class Service(Protocol):
 
 @dataclass
 class Sweep:
-    """`once` repeated every `every_s`, or at once when one of `topics` rings."""
+    """`once` repeated every `every_s`, or at once when one of `topics` rings, or when something is due by itself."""
 
     name: str
     once: Callable[[], Awaitable[object]]
     every_s: float
     topics: tuple[str, ...] = ()
+    due_s: Callable[[], float] = field(default=lambda: math.inf)  # seconds until it is
     failures: int = field(default=0, init=False)
     last_error: str | None = field(default=None, init=False)
     pause_max_s: float = field(default=SWEEP_PAUSE_MAX_S, init=False)
 
     def pause_s(self) -> float:
-        """How long until the next try: longer after each failure in a row."""
-        return self.every_s if not self.failures else min(self.every_s * 2**self.failures, self.pause_max_s)
+        """How long until the next try: until what is due, longer after each failure in a row."""
+        if self.failures:
+            return min(self.every_s * 2.0**self.failures, self.pause_max_s)
+        return min(self.every_s, self.due_s())
 
     async def step(self) -> None:
         """Run `once`; a failure is logged and counted, never raised."""

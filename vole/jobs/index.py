@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import gc
 import heapq
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from vole.base.clock import Moment
 from vole.base.ids import Epoch, JobId, RepoId
 from vole.jobs.match import Ask, serves_labels
 from vole.jobs.model import Held
@@ -88,6 +89,7 @@ class QueueIndex:
         self._running: defaultdict[RepoId, int] = defaultdict(int)
         self._raised: defaultdict[RepoId, set[SetId]] = defaultdict(set)
         self._views: dict[tuple[frozenset[str], bool], set[SetId]] = {}
+        self._rests: deque[Moment] = deque()  # when they end, in order
 
     @property
     def queued(self) -> int:
@@ -141,14 +143,26 @@ class QueueIndex:
         if self._running[held.repo] == 0:
             del self._running[held.repo]
 
+    def rest(self, until: Moment) -> None:
+        """A job is back that its runner may have again at that moment."""
+        self._rests.append(until)
+
+    def rest_over(self, now: Moment) -> Moment | None:
+        """When the next rest ends; None when none goes on at `now`."""
+        while self._rests and self._rests[0] <= now:
+            self._rests.popleft()
+        return self._rests[0] if self._rests else None
+
     def load(
         self,
         sets: dict[SetId, frozenset[str]],
         queued: Iterable[tuple[int, int, int, int]],
         held: Iterable[tuple[JobId, Epoch, Held]],
+        rests: Iterable[Moment] = (),
     ) -> None:
-        """Begin anew. `queued` are (enqueued_at, job id, label set, repository) in that order."""
+        """Begin anew. `queued` are (enqueued_at, job id, label set, repository), `rests` their ends; both in order."""
         self._clear()
+        self._rests.extend(rests)
         lines: dict[tuple[int, int], _Line] = {}
         collecting = gc.isenabled()
         gc.disable()  # a million small tuples would be walked a dozen times

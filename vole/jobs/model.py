@@ -61,6 +61,10 @@ class EndCause(StrEnum):
     OPERATOR = "operator"
 
 
+# Whoever had the lease is not offered the job for HANDBACK_REST_S.
+RESTING = frozenset({EndCause.HANDED_BACK, EndCause.NOT_STARTED})
+
+
 class Happening(StrEnum):
     """What moves a job; the `kind` of its row in the event log."""
 

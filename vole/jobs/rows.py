@@ -120,11 +120,12 @@ JOIN grants g ON g.account_id = k.account_id
 WHERE k.fingerprint = :fingerprint AND k.kind = 'runner' AND g.repo_id = :repo AND g.level = 'run'"""
 LIVE_HERE = "SELECT token, job_id, epoch FROM attempts WHERE session_id = ? AND ended_at IS NULL"
 RUNNING_IN_REPO = f"SELECT COUNT(*) AS count FROM jobs WHERE repo_id = :repo AND {HELD}"  # noqa: S608
-RESTING = """
+_GAVE_BACK = "IN ('handed_back', 'not_started')"  # model.RESTING
+RESTING = f"""
 SELECT 1
 FROM attempts
 WHERE job_id = :job AND key_fingerprint = :fingerprint AND runner = :runner
-  AND end_cause IN ('handed_back', 'not_started') AND ended_at > :since"""
+  AND end_cause {_GAVE_BACK} AND ended_at > :since"""  # noqa: S608
 
 # The same facts for every runner at once, as explain asks them.
 GRANTED_KEYS = """
@@ -133,10 +134,10 @@ FROM keys k
 JOIN grants g ON g.account_id = k.account_id
 WHERE k.kind = 'runner' AND g.repo_id = :repo AND g.level = 'run'"""
 LIVE_BY_SESSION = "SELECT session_id, COUNT(*) AS count FROM attempts WHERE ended_at IS NULL GROUP BY session_id"
-RESTED = """
+RESTED = f"""
 SELECT key_fingerprint, runner
 FROM attempts
-WHERE job_id = :job AND end_cause IN ('handed_back', 'not_started') AND ended_at > :since"""
+WHERE job_id = :job AND end_cause {_GAVE_BACK} AND ended_at > :since"""  # noqa: S608
 
 ENDED_WITH_REPO = """
 SELECT a.session_id, a.job_id, a.epoch
@@ -165,6 +166,12 @@ JOIN jobs j ON j.id = a.job_id
 JOIN runs r ON r.id = j.run_id
 JOIN repos p ON p.id = j.repo_id
 WHERE a.ended_at IS NULL"""
+# When jobs came back whose runners rest. `:first`: the least id of an event since then.
+GIVEN_BACK = f"""
+SELECT at
+FROM events
+WHERE id >= :first AND kind IN ('returned', 'lost') AND json_extract(detail, '$.cause') {_GAVE_BACK}
+ORDER BY id"""  # noqa: S608
 LABELS_OF_JOB = """
 SELECT l.label_set_id, s.labels
 FROM run_labels l

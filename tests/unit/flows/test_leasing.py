@@ -16,6 +16,7 @@ from vole.base import limits
 from vole.base.clock import seconds
 from vole.base.errors import Conflict, Denied, Exhausted, Fenced, Invalid, NotFound
 from vole.base.ids import CommitId, JobKey, RepoName, RunNumber
+from vole.base.supervise import Sweep
 from vole.evidence.model import WrongOffset
 from vole.flows.leasing import SourceFacts
 from vole.jobs import ledger
@@ -291,6 +292,33 @@ def test_whatever_can_make_work_leasable_rings(tmp_path, deed):
                 await _do(server, session, key, deed)
 
                 assert await bell.wait(0.1)
+
+    run(story())
+
+
+@pytest.mark.proves("I-12", "I-13")
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_job_that_was_given_back_goes_when_its_rest_is_over_though_nothing_rings(tmp_path, restarted):
+    async def story():
+        async with a_server(tmp_path) as server:
+            session = await server.connects("mac-1")
+            await server.enqueues(a_run())
+            job = await server.gets(session)
+            await server.leasing.handback(session, runner.Handback(job.lease.job, job.lease.epoch, "disk"))
+            if restarted:
+                await server.upkeep.on_start()
+            server.clock.advance(seconds(limits.HANDBACK_REST_S - 0.5))
+            want = await server.asks(session, "t2")
+            sweep = Sweep("dispatch", server.leasing.look, limits.LOOK_S, due_s=server.leasing.rest_s)
+            await sweep.step()
+            assert not want.done()
+
+            server.clock.advance(seconds(pause_s := sweep.pause_s()))
+            await sweep.step()
+
+            assert (await want).lease.epoch == 2
+            assert 0.49 < pause_s <= 0.5  # the next life begins a millisecond later
+            assert sweep.pause_s() == limits.LOOK_S
 
     run(story())
 

@@ -35,7 +35,7 @@ class Leasing:
         self._desk = desk = Desk(parts, policy)
         sessions, dispatch, attempts = Sessions(desk), Dispatch(desk), Attempts(desk)
         shipping, explaining = Shipping(desk), Explaining(desk)
-        self.ended = desk.tell
+        self.ended, self.rest_s = desk.tell, desk.rest_s
         self.hello, self.goodbye, self.drain, self.recheck = (
             sessions.hello, sessions.goodbye, sessions.drain, sessions.recheck
         )  # fmt: skip

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from vole.base import limits
 from vole.base.bell import Bells
-from vole.base.clock import Clock
+from vole.base.clock import Clock, in_seconds
 from vole.base.entropy import Entropy
 from vole.base.errors import Fenced
 from vole.base.ids import Epoch, JobId
@@ -58,6 +59,12 @@ class Desk:
         """Take new settings; another cap may make work leasable."""
         self.policy = replace(self.policy, cap=cap, queue_timeout_s=queue_timeout_s)
         self.parts.bells.ring("jobs", "queue")
+
+    def rest_s(self) -> float:
+        """Seconds until a runner may have a job again that it gave back, which no bell tells. Infinite: none rests."""
+        now = self.parts.clock.now()
+        over = self.parts.index.rest_over(now)
+        return math.inf if over is None else in_seconds(over - now)
 
     def order_of(self, ended: Ended) -> Order:
         """What the holder of a lease is told: to let go, or to end the job."""

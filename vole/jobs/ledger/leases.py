@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from vole.base import limits
-from vole.base.clock import seconds
+from vole.base.clock import after, seconds
 from vole.base.errors import Fenced, Invalid
 from vole.base.ids import Epoch, JobId, SessionId
 from vole.base.limits import LeaseTimes
@@ -15,7 +16,7 @@ from vole.jobs.index import QueueIndex
 from vole.jobs.lease import JobLease
 from vole.jobs.ledger import moves
 from vole.jobs.ledger.settle import plan_of, settle
-from vole.jobs.model import Conclusion, EndCause, Ended, Happening, Job, Policy, State, Touched, times_of
+from vole.jobs.model import RESTING, Conclusion, EndCause, Ended, Happening, Job, Policy, State, Touched, times_of
 from vole.store.database import Tx
 from vole.wire import runner
 
@@ -101,6 +102,8 @@ def give_up(tx: Tx, index: QueueIndex, job: Job, cause: EndCause, why: str) -> T
     Not started: back to the queue, nothing lost. Running: lost, to the queue or the end. Cancelling: it is over.
     """
     moves.end_attempt(tx, job, cause, why)
+    if cause in RESTING:
+        tx.after_commit(partial(index.rest, after(tx.now, seconds(limits.HANDBACK_REST_S))))
     if job.state is State.LEASED:
         moves.queue(tx, index, job, Happening.RETURNED, cause=cause, why=why)
     elif job.state is State.CANCELLING:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from vole.base import limits
-from vole.base.clock import Moment, seconds
+from vole.base.clock import Moment, Span, after, seconds
+from vole.base.entropy import least_ident
 from vole.base.errors import Invalid
 from vole.base.ids import Epoch, JobId
 from vole.jobs import lease, rows
@@ -96,7 +97,10 @@ def rebuild_index(tx: Tx, index: QueueIndex) -> None:
     cursor.row_factory = None  # a million rows: plain tuples
     queued = cursor.execute(rows.QUEUED).fetchall()
     held = [(JobId(row["job_id"]), Epoch(row["epoch"]), rows.held(row)) for row in tx.all(rows.HELD_LEASES)]
-    tx.after_commit(lambda: index.load(sets, queued, held))
+    rest = seconds(limits.HANDBACK_REST_S)
+    back = tx.all(rows.GIVEN_BACK, first=least_ident(after(tx.now, Span(-rest))))
+    rests = [after(Moment(row["at"]), rest) for row in back]
+    tx.after_commit(lambda: index.load(sets, queued, held, rests))
 
 
 def _ids(tx: Tx, sql: str, **values: int) -> list[JobId]:
