@@ -1,16 +1,17 @@
 """Services and sweeps in one task group, and the one place where the order of stopping is written.
 
 A service is essential: if it fails, everything stops and the process exits. A sweep may fail: it is logged,
-counted, shown, and tried again with a growing pause.
+counted, shown, and tried again with a growing pause. A story that changes something is carried through.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from vole.base import limits, log
 from vole.base.bell import Bells
@@ -18,7 +19,27 @@ from vole.base.errors import Unavailable
 
 _log = log.get("vole.supervise")
 
+T = TypeVar("T")
+
 SWEEP_PAUSE_MAX_S = 60.0  # a broken sweep is tried at least this often
+
+
+async def carried_through(story: Coroutine[Any, Any, T]) -> T:
+    """What `story` comes to. Whoever waits here may be cancelled: the story ends first, and then they are.
+
+    A change stands once it is written: cut short before its orders and bells, a cancelled job would run on, and a
+    freed place would be one that nobody hears of.
+    """
+    task = asyncio.ensure_future(story)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.warning("what nobody waits for any more failed", why=str(error))
+        raise
 
 
 class Service(Protocol):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from vole.base.bell import Bells
 from vole.base.entropy import Entropy, digest
@@ -11,6 +12,7 @@ from vole.base.errors import Invalid
 from vole.base.escape import visible
 from vole.base.ids import AccountId, AccountName, RefName, RepoName
 from vole.base.labels import Label
+from vole.base.supervise import carried_through
 from vole.evidence import ledger as evidence
 from vole.evidence.logs import LogStore
 from vole.git import storage as git
@@ -23,6 +25,8 @@ from vole.repos import ledger as repos
 from vole.repos.model import Repo
 from vole.runners import ledger as runners
 from vole.store.database import Database, Tx
+
+T = TypeVar("T")
 
 DESCRIPTION_CHARS_MAX = 200  # one line of a list
 
@@ -53,30 +57,23 @@ class Administration:
 
     async def remove_user(self, name: AccountName) -> list[Key]:
         """Forget an account; the keys that went with it. Raises NotFound."""
-        gone = await self._db.write(_remove_user, name)
-        self._people_changed()
-        return gone
+        return await self._told(self._db.write(_remove_user, name))
 
     async def add_key(self, user: AccountName, key: PublicKey, kind: KeyKind) -> None:
         """Raises NotFound for the user, Conflict for a key that is known."""
-        await self._db.write(_add_key, user, key, kind)
-        self._people_changed()
+        await self._told(self._db.write(_add_key, user, key, kind))
 
     async def remove_key(self, fingerprint: str, owner: AccountId | None, kind: KeyKind | None = None) -> Key:
         """Remove a key (of `owner`, of `kind`, where given). Its open connections end within seconds."""
-        key = await self._db.write(_remove_key, fingerprint, owner, kind)
-        self._people_changed()
-        return key
+        return await self._told(self._db.write(_remove_key, fingerprint, owner, kind))
 
     async def grant(self, user: AccountName, repo: RepoName, level: Level) -> None:
         """Raises NotFound for the user or the repository."""
-        await self._db.write(_grant, user, repo, level)
-        self._people_changed()
+        await self._told(self._db.write(_grant, user, repo, level))
 
     async def revoke_grant(self, user: AccountName, repo: RepoName, level: Level | None) -> None:
         """Take back a level, or all of them. Raises NotFound where there is nothing to take."""
-        await self._db.write(_revoke_grant, user, repo, level)
-        self._people_changed()
+        await self._told(self._db.write(_revoke_grant, user, repo, level))
 
     async def make_login_link(self, account: AccountId) -> str:
         """The secret of a new link; it is kept as a digest only."""
@@ -96,8 +93,7 @@ class Administration:
 
     async def close_session(self, account: AccountId, session: int) -> None:
         """Raises NotFound for a session that is not theirs."""
-        await self._db.write(people.close_session, account, session)
-        self._people_changed()
+        await self._told(self._db.write(people.close_session, account, session))
 
     async def create_token(self, account: AccountId, name: str, scope: str | None) -> str:
         """A new token's secret, shown this once. Raises Conflict for a name that is taken."""
@@ -111,7 +107,10 @@ class Administration:
 
     async def create_repo(self, name: RepoName, *, public: bool, description: str) -> Repo:
         """Raises Conflict for a name that is taken, in the store or on the disk."""
-        repo = await self._db.write(repos.create_repo, name, public=public, description=_line(description))
+        return await carried_through(self._create(name, public=public, description=_line(description)))
+
+    async def _create(self, name: RepoName, *, public: bool, description: str) -> Repo:
+        repo = await self._db.write(repos.create_repo, name, public=public, description=description)
         try:
             # Leftovers of a removal that was cut short must not show under the new repository's runs.
             self._parts.logs.remove_repo(name)
@@ -123,10 +122,7 @@ class Administration:
 
     async def remove_repo(self, name: RepoName) -> None:
         """Forget a repository: rows first, so that whatever is left of a removal cut short is only files."""
-        repo = await self._db.write(forget_repo, self._parts.index, name)
-        await self._parts.repository_removed(repo)
-        await self._parts.storage.run(self._parts.storage.remove, name)
-        self._people_changed()
+        await self._told(self._remove(name))
 
     async def change_repo(self, name: RepoName, *, public: bool | None, description: str | None) -> Repo:
         """The repository as it is then; None leaves a setting as it is. Raises NotFound."""
@@ -141,16 +137,31 @@ class Administration:
 
     async def set_default_branch(self, name: RepoName, branch: RefName) -> None:
         """Raises NotFound for a repository or a branch that is not there."""
-        await self._parts.storage.run(git.set_default_branch, self._parts.storage.path(name), branch)
-        await self._db.write(move_schedules, name)
-        self._parts.bells.ring("schedules")
+        await carried_through(self._lead(name, branch))
 
     async def declare_label(self, label: Label, by: AccountName) -> None:
         """From now on workflows may ask for `label`."""
         await self._db.write(runners.declare_label, label, by)
 
-    def _people_changed(self) -> None:
-        self._parts.bells.ring("people")
+    async def _remove(self, name: RepoName) -> None:
+        repo = await self._db.write(forget_repo, self._parts.index, name)
+        await self._parts.repository_removed(repo)
+        await self._parts.storage.run(self._parts.storage.remove, name)
+
+    async def _lead(self, name: RepoName, branch: RefName) -> None:
+        await self._parts.storage.run(git.set_default_branch, self._parts.storage.path(name), branch)
+        await self._db.write(move_schedules, name)
+        self._parts.bells.ring("schedules")
+
+    async def _told(self, change: Coroutine[Any, Any, T]) -> T:
+        """What `change` comes to, made known to whoever holds a connection open."""
+
+        async def told() -> T:
+            done = await change
+            self._parts.bells.ring("people")
+            return done
+
+        return await carried_through(told())
 
 
 def forget_repo(tx: Tx, index: QueueIndex, name: RepoName) -> Repo:

@@ -15,6 +15,7 @@ from vole.base import limits, log
 from vole.base.clock import Clock
 from vole.base.errors import Denied, Exhausted, Fenced, Invalid, Unavailable, VoleError
 from vole.base.ids import Epoch, JobId
+from vole.base.supervise import carried_through
 from vole.flows.leasing import Leasing
 from vole.git.storage import Storage
 from vole.people.model import Person
@@ -74,8 +75,7 @@ class RunnerDoor:
         try:
             cause = await control.serve()
         finally:
-            # Shielded: the channel may go down meanwhile, and what was leased must go back all the same.
-            await asyncio.shield(asyncio.ensure_future(self._leave(control, connection, cause)))
+            await carried_through(self._leave(control, connection, cause))
 
     async def _leave(self, control: _Control, connection: Connection, cause: str) -> None:
         try:

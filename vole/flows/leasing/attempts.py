@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from vole.base import limits
 from vole.base.errors import Denied, Fenced, Invalid, NotFound
 from vole.base.ids import JobKey, RepoName, RunId, RunNumber
+from vole.base.supervise import carried_through
 from vole.evidence import ledger as evidence
 from vole.evidence.logs import EMPTY, LogKey
 from vole.flows.leasing.desk import Desk, LeasingParts, log_key
@@ -77,10 +78,12 @@ class Attempts:
 
     async def cancel(self, person: Person, repo: RepoName, run: RunNumber, key: JobKey | None, reason: str) -> int:
         """Cancel a job, or a run (`key` None); how many jobs were not finished. Raises Denied, NotFound."""
-        parts = self.desk.parts
-        target = await parts.db.read(_target, person, repo, run)
+        target = await self.desk.parts.db.read(_target, person, repo, run)
         why = f"cancelled by {person.name}" + (f": {reason[: limits.TEXT_CHARS_MAX]}" if reason else "")
-        count, touched = await parts.db.write(_cancel, parts.index, target, key, why)
+        return await carried_through(self._cancel(target, key, why))
+
+    async def _cancel(self, run: RunId, key: JobKey | None, why: str) -> int:
+        count, touched = await self.desk.parts.db.write(_cancel, self.desk.parts.index, run, key, why)
         self.desk.tell(touched | Touched(leasable=count > 0))
         return count
 

@@ -18,6 +18,7 @@ from vole.base.errors import Denied, Exhausted, Invalid, NotFound, Unavailable
 from vole.base.escape import visible
 from vole.base.ids import PushId, RefName, RepoId, RepoName, RunId
 from vole.base.offload import Offload
+from vole.base.supervise import carried_through
 from vole.flows.push import planning
 from vole.flows.push.planning import Meant, OpenGit, Planned, StartedRun
 from vole.flows.push.verdicts import Verdicts
@@ -89,7 +90,7 @@ class Pushes:
                 planned = await self._planned(push, question)
         except TimeoutError:
             raise Exhausted(f"the check took more than {limits.PUSH_CHECK_S} s (PUSH_CHECK_S)") from None
-        await self._mean(push, question.options, updates, planned)
+        await carried_through(self._mean(push, question.options, updates, planned))
         return planned.lines[: limits.PUSH_NOTICES_MAX]
 
     async def confirm(self, push: OpenGit) -> list[str]:
@@ -97,7 +98,7 @@ class Pushes:
         if push.locked is None or push.meant is None:
             return []
         try:
-            push.runs, default = await self._settle(push.repo, push.meant)
+            push.runs, default = await carried_through(self._settle(push.repo, push.meant))
             return planning.default_lines(default) + [
                 line
                 for started in push.runs

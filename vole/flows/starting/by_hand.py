@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -10,6 +10,7 @@ from vole.base.errors import Conflict, Denied, Invalid, NotFound
 from vole.base.escape import visible
 from vole.base.ids import AccountName, CommitId, RepoId, RepoName, RunId, RunNumber
 from vole.base.labels import nearest
+from vole.base.supervise import carried_through
 from vole.flows.starting.tips import Place, StartingParts
 from vole.git import storage as git
 from vole.jobs import ledger as jobs
@@ -83,10 +84,8 @@ class Starting:
         event = place.event("manual", person.name, inputs)
         plan = expand.plan(workflow, repo.name, place.tip.commit, place.ref, event, protected=place.protected)
         await self._parts.hold(repo.name, plan.commit)
-        run = await self._parts.db.write(start_by_hand, self._parts.index, repo.id, person.name, plan)
-        await self._parts.hold(repo.name, plan.commit)
-        self._parts.tell(run)
-        return Begun(repo.name, run, workflow.name)
+        change = self._parts.db.write(start_by_hand, self._parts.index, repo.id, person.name, plan)
+        return Begun(repo.name, await carried_through(self._begun(change, repo.name, plan.commit)), workflow.name)
 
     async def rerun(self, person: Person, name: RepoName, number: RunNumber, *, failed: bool) -> Begun:
         """The run once more; `failed`: what failed or was cancelled, and what needs it.
@@ -101,10 +100,14 @@ class Starting:
                 f"the commit of {name}/{number} is not kept any more (retention.rerun): it cannot be run again",
                 next_step="push the commit again, or start its workflow by hand",
             )
-        run = await self._parts.db.write(rerun, self._parts.index, old.run, person.name, failed=failed)
-        await self._parts.hold(name, old.commit)
-        self._parts.tell(run, old.run)
-        return Begun(name, run, old.workflow)
+        change = self._parts.db.write(rerun, self._parts.index, old.run, person.name, failed=failed)
+        return Begun(name, await carried_through(self._begun(change, name, old.commit, old.run)), old.workflow)
+
+    async def _begun(self, change: Awaitable[QueuedRun], repo: RepoName, commit: CommitId, *others: RunId) -> QueuedRun:
+        run = await change
+        await self._parts.hold(repo, commit)
+        self._parts.tell(run, *others)
+        return run
 
 
 @dataclass(frozen=True)
