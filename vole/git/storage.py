@@ -207,12 +207,19 @@ def set_default_branch(path: Path, branch: RefName) -> None:
     repository.set_head(branch)
 
 
+def default_with(repository: pygit2.Repository, pushed: Sequence[RefName]) -> RefName:
+    """The default branch once the `pushed` ones are there: HEAD's, or the first of them where that has none."""
+    head = default_branch(repository)
+    return pushed[0] if pushed and head not in pushed and repository.head_is_unborn else head
+
+
 def adopt_default_branch(repository: pygit2.Repository, pushed: Sequence[RefName]) -> RefName | None:
     """Point a HEAD without a branch at the first of the `pushed` ones. Which, if it moved."""
-    if not repository.head_is_unborn or not pushed:
+    default = default_with(repository, pushed)
+    if default == default_branch(repository):
         return None
-    repository.set_head(pushed[0])
-    return pushed[0]
+    repository.set_head(default)
+    return default
 
 
 def commit_of(repository: pygit2.Repository, tip: CommitId) -> CommitId | None:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from vole.base.ids import CommitId, JobKey, PushId, RefName, RepoName
-from vole.flows.push.planning import Meant
-from vole.repos.model import PinnedRun
+from tests.unit.git.gitrepo import GitRepo
+from tests.unit.workflows.files import workflow
+from vole.base.clock import Moment
+from vole.base.ids import CommitId, JobKey, PushId, RefName, RepoId, RepoName
+from vole.flows.push.planning import Candidate, Meant, OpenGit, Sight, plan
+from vole.git.quarantine import Quarantine, Tip
+from vole.people.model import OPERATOR
+from vole.repos.model import PinnedRun, Repo
+from vole.wire.hook import RefUpdate
 from vole.wire.plan import EventFacts, JobPlan, RunPlan, StepPlan
+from vole.workflows.model import Checked
 
 MAIN, TOPIC = RefName("refs/heads/main"), RefName("refs/heads/topic")
 A, B = CommitId("a" * 40), CommitId("b" * 40)
+SHIP = "on: push\nconcurrency: ship\njobs:\n  ship:\n    steps: [{run: make ship}]\n"
 
 
 def a_run(ref, commit, *, jobs=True):
@@ -35,3 +43,25 @@ def test_a_run_without_jobs_needs_no_commit():
 
     assert len(meant.started(frozenset({MAIN}))) == 1
     assert meant.needed(frozenset({MAIN})) == set()
+
+
+@pytest.mark.parametrize(
+    ("there", "pushed", "protected"),
+    [
+        ([], ["trunk", "topic"], ["trunk"]),  # which the first push makes the default branch
+        ([], ["topic", "main"], ["main"]),
+        (["main"], ["topic"], []),
+    ],
+)
+def test_runs_of_the_branch_that_will_be_the_default_one_are_protected(tmp_path, there, pushed, protected):
+    repo = GitRepo(tmp_path / "app.git")
+    for branch in there:
+        repo.commit({"a": branch}, branch=branch)
+    push = OpenGit(OPERATOR, Repo(RepoId(1), RepoName("app"), True, "", Moment(0)), repo.path, "write", frozenset())
+    tip = Tip(A, "subject", (), False)
+    moves = [RefUpdate(RefName(f"refs/heads/{branch}"), None, A) for branch in pushed]
+    sight = Sight(Quarantine(repo.path, ""), [Candidate(update, tip, forced=False) for update in moves], [])
+
+    planned = plan(push, sight, {A: Checked(workflows=(workflow(SHIP),))})
+
+    assert [run.ref.short for run in planned.plans if run.concurrency.spared] == protected

@@ -105,7 +105,7 @@ def test_a_head_without_a_branch_adopts_the_first_pushed_and_only_then(store):
     assert storage.adopt_default_branch(storage.open_repository(path), []) is None
     a_commit(path, TOPIC)
 
-    assert storage.adopt_default_branch(storage.open_repository(path), [TOPIC, MAIN]) == TOPIC
+    assert storage.adopt_default_branch(storage.open_repository(path), [TOPIC]) == TOPIC
     a_commit(path, MAIN)
     assert storage.adopt_default_branch(storage.open_repository(path), [MAIN]) is None
     assert storage.default_branch(storage.open_repository(path)) == TOPIC

@@ -146,7 +146,7 @@ def plan(push: OpenGit, sight: Sight, verdicts: Mapping[CommitId, Checked]) -> P
     for candidate in sight.candidates:
         for workflow in verdicts.get(candidate.tip.commit, Checked()).workflows:
             planned.scheduled = planned.scheduled or bool(workflow.schedule)
-            run, notice = _decided(sight.quarantine, push, candidate, workflow)
+            run, notice = _decided(sight, push, candidate, workflow)
             planned.lines += [notice] if notice else []
             if run is None:
                 continue
@@ -181,14 +181,14 @@ _SKIPPED = {"filter": "skipped by its filter", "skip_ci": "skipped as asked; thi
 
 
 def _decided(
-    quarantine: Quarantine, push: OpenGit, candidate: Candidate, workflow: Workflow
+    sight: Sight, push: OpenGit, candidate: Candidate, workflow: Workflow
 ) -> tuple[RunPlan | None, str | None]:
     event = _event(push, candidate)
-    decision = triggers.decide(workflow, event, lambda: _changed(quarantine, push, candidate))
+    decision = triggers.decide(workflow, event, lambda: _changed(sight.quarantine, push, candidate))
     if decision.outcome == "none":
         return None, decision.notice
     tip = candidate.tip
-    protected = workflow.has_groups and _protected(push, event)
+    protected = workflow.has_groups and _protected(push, sight, candidate.update.ref)
     run = expand.plan(workflow, push.repo.name, tip.commit, candidate.update.ref, event, protected=protected)
     if decision.outcome == "skip":
         return replace(run, skipped="filter", jobs=()), decision.notice
@@ -214,9 +214,10 @@ def _event(push: OpenGit, candidate: Candidate) -> EventFacts:
     )
 
 
-def _protected(push: OpenGit, event: EventFacts) -> bool:
+def _protected(push: OpenGit, sight: Sight, ref: RefName) -> bool:
     """Whether no newer run cancels one of this ref, unless its file says so."""
-    return event.ref_type == "tag" or event.ref == git.default_branch(git.open_repository(push.path))
+    branches = [one.update.ref for one in sight.candidates if one.update.ref.kind == "branch"]
+    return ref.kind == "tag" or ref == git.default_with(git.open_repository(push.path), branches)
 
 
 def _changed(quarantine: Quarantine, push: OpenGit, candidate: Candidate) -> ChangedPaths:
