@@ -83,7 +83,7 @@ class Server:
 
     async def enqueues(self, plan: RunPlan, *, repo: str = "app", push: int = 1) -> QueuedRun:
         source = RunSource((await self.repo(repo)).id, PushId(push), 0)
-        labels = {job.key: job.runs_on for job in plan.jobs}
+        labels = plan.labels
         return await self.db.write(ledger.enqueue_run, self.index, source, plan, labels)
 
     async def asks(

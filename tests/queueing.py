@@ -175,7 +175,7 @@ class Queue:
     ) -> QueuedRun:
         self._pushes += 1
         source = RunSource(self.repo(repo), PushId(self._pushes), 0)
-        wanted = labels if labels is not None else {job.key: job.runs_on for job in plan.jobs}
+        wanted = labels if labels is not None else plan.labels
         run: QueuedRun = self.write(ledger.enqueue_run, self.index, source, plan, wanted)
         return run
 

@@ -286,29 +286,15 @@ class App:
 
 async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock: StoreClock, entropy: Entropy) -> App:
     """Every part, each closed by `stack` in the reverse order."""
-    paths, bells, index, roster = config.paths, Bells(), QueueIndex(), Roster()
-    policy = Policy(
-        ttl_s=config.queue.lease_ttl_s,
-        cap=config.queue.max_jobs_per_repo,
-        queue_timeout_s=config.queue.queue_timeout_s,
-        url=sockets.url,
-        version=vole.__version__,
-    )
-    db = await Database.open(paths.database, clock, entropy)
-    stack.push_async_callback(db.close)
-    storage, logs, artifacts = Storage(paths.repos), LogStore(paths.logs), ArtifactStore(paths.artifacts)
-    stack.callback(storage.close)
-    stack.callback(logs.close)
-    offload = Offload("vole.workflows.checks")
-    stack.push_async_callback(offload.close)
-    programs = GitPrograms(paths.hooks, paths.run / "git.lock")
-    stack.callback(programs.close)
+    bells, index, roster, policy = Bells(), QueueIndex(), Roster(), _policy(config, sockets)
+    db, storage, logs, offload, programs = await _opened(stack, config, clock, entropy)
+    artifacts = ArtifactStore(config.paths.artifacts)
     leasing = Leasing(LeasingParts(db, bells, index, roster, logs, artifacts, entropy, clock), policy)
     pushes = Pushes(PushParts(db, bells, storage, offload, index, leasing.prospects, leasing.ended, sockets.url))
     starting = StartingParts(db, bells, clock, storage, index, pushes.verdicts, leasing.ended)
     upkeep = Upkeep(UpkeepParts(db, index, artifacts, leasing.ended, leasing.waits, clock), policy)
     await upkeep.on_start()
-    keys = RecordKeys.open(paths.record_key, server.deployment(paths), clock.now())
+    keys = RecordKeys.open(config.paths.record_key, server.deployment(config.paths), clock.now())
     return App(
         config=config,
         sockets=sockets,
@@ -334,6 +320,33 @@ async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock:
         ),
         programs=programs,
         metrics=None if sockets.metrics is None else _metrics(),
+    )
+
+
+async def _opened(
+    stack: AsyncExitStack, config: Config, clock: Clock, entropy: Entropy
+) -> tuple[Database, Storage, LogStore, Offload, GitPrograms]:
+    """What holds threads, files or processes."""
+    paths = config.paths
+    db = await Database.open(paths.database, clock, entropy)
+    stack.push_async_callback(db.close)
+    storage, logs = Storage(paths.repos), LogStore(paths.logs)
+    stack.callback(storage.close)
+    stack.callback(logs.close)
+    offload = Offload("vole.workflows.checks")
+    stack.push_async_callback(offload.close)
+    programs = GitPrograms(paths.hooks, paths.run / "git.lock")
+    stack.callback(programs.close)
+    return db, storage, logs, offload, programs
+
+
+def _policy(config: Config, sockets: Sockets) -> Policy:
+    return Policy(
+        ttl_s=config.queue.lease_ttl_s,
+        cap=config.queue.max_jobs_per_repo,
+        queue_timeout_s=config.queue.queue_timeout_s,
+        url=sockets.url,
+        version=vole.__version__,
     )
 
 

@@ -297,7 +297,7 @@ def test_a_reader_of_a_public_repository_may_not_push(tmp_path):
 
             assert read.status == 0
             assert pushed.status == 128
-            assert "vole: you may not write 'app'" in pushed.err
+            assert "may not do that in app: it takes `write`" in pushed.err
             assert await at.refs("app") == {}
 
     run(story())

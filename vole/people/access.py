@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from vole.base.ids import RepoId
+from vole.base.errors import Denied
+from vole.base.ids import RepoId, RepoName
 from vole.people.model import Level, Person
 
 
@@ -13,6 +14,9 @@ class Hosted(Protocol):
 
     @property
     def id(self) -> RepoId: ...
+
+    @property
+    def name(self) -> RepoName: ...
 
     @property
     def public(self) -> bool: ...
@@ -34,3 +38,10 @@ def may(person: Person | None, level: Level, repo: Hosted) -> bool:
     if person.admin or "write" in granted:
         return True
     return level == "read" and (repo.public or "read" in granted)
+
+
+def lacking(person: Person | None, level: Level, repo: Hosted) -> Denied:
+    """The refusal of `person`, who may read `repo` and not more, at every door the same."""
+    who = "who is not logged in" if person is None else person.name
+    remedy = "log in" if person is None else f"an admin gives rights: grant USER REPO {level}"
+    return Denied(f"{who} may not do that in {repo.name}: it takes `{level}`", next_step=remedy)

@@ -138,6 +138,11 @@ class RunPlan:
     skipped: Literal["filter", "skip_ci"] | None = None  # `filter` satisfies a gate, `skip_ci` does not
     concurrency: Concurrency | None = None  # of the run as a whole
 
+    @property
+    def labels(self) -> dict[str, tuple[str, ...]]:
+        """What each job asks of a runner, by its key."""
+        return {job.key: job.runs_on for job in self.jobs}
+
 
 @dataclass(frozen=True)
 class NeedResult:

@@ -206,7 +206,7 @@ class Site:
         self.pushes += 1
         plan = a_run(*(plans or (a_job(repo=repo),)), skipped=skipped) if not skipped else a_run(skipped=skipped)
         plan = dataclasses.replace(plan, commit=CommitId(commit))
-        labels = {job.key: job.runs_on for job in plan.jobs}
+        labels = plan.labels
         source = RunSource(self.repos[repo].id, PushId(self.pushes), 0)
         return await self.db.write(jobs.enqueue_run, self.index, source, plan, labels)
 

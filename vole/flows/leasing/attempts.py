@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vole.base import limits
-from vole.base.errors import Denied, Fenced, Invalid, NotFound
+from vole.base.errors import Fenced, Invalid, NotFound
 from vole.base.ids import JobKey, RepoName, RunId, RunNumber
 from vole.base.supervise import carried_through
 from vole.evidence import ledger as evidence
@@ -17,7 +17,7 @@ from vole.jobs import ledger, reads
 from vole.jobs.index import QueueIndex
 from vole.jobs.ledger import Accepted, Result, StoredLog
 from vole.jobs.model import Held, Policy, Touched
-from vole.people.access import may
+from vole.people.access import lacking, may
 from vole.people.model import Person
 from vole.repos import reads as repos
 from vole.repos.model import Repo
@@ -139,7 +139,7 @@ def _keep_evidence(tx: Tx, attempt: evidence.Attempt, finish: Finish) -> None:
 async def _target(view: View, person: Person, repo: RepoName, run: RunNumber) -> RunId:
     found = await _visible(view, person, repo)
     if not may(person, "write", found):
-        raise Denied(f"{person.name} may not cancel in {repo}: that takes `write`")
+        raise lacking(person, "write", found)
     return await reads.find_run(view, found.id, run)
 
 

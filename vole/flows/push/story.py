@@ -28,7 +28,7 @@ from vole.jobs import ledger as jobs
 from vole.jobs import reads as queue
 from vole.jobs.index import QueueIndex
 from vole.jobs.model import QueuedRun, RunSource, Touched
-from vole.people.access import may
+from vole.people.access import lacking, may
 from vole.people.model import Level, Person
 from vole.repos import ledger as repos
 from vole.repos import reads as hosted
@@ -73,7 +73,7 @@ class Pushes:
                 next_step="an admin makes one: ssh git@HOST repo create NAME",
             )
         if not may(person, level, repo):
-            raise Denied(f"you may not {level} {name!r}", next_step="an admin gives rights: grant USER REPO write")
+            raise lacking(person, level, repo)
         return OpenGit(person, repo, self._parts.storage.path(repo.name), level, known_labels)
 
     async def check(self, push: OpenGit, question: Question, *, atomic_with: Collection[bytes] = ()) -> list[str]:
@@ -208,7 +208,7 @@ def confirm_push(
 
 
 def _enqueue(tx: Tx, index: QueueIndex, source: RunSource, plan: RunPlan) -> QueuedRun:
-    return jobs.enqueue_run(tx, index, source, plan, {job.key: job.runs_on for job in plan.jobs})
+    return jobs.enqueue_run(tx, index, source, plan, plan.labels)
 
 
 def _refuse_internal(atomic_with: Collection[bytes]) -> None:

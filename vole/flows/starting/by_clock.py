@@ -95,7 +95,7 @@ def start_by_clock(tx: Tx, index: QueueIndex, due: Schedule, plan: RunPlan) -> Q
     start = repos.start_by_clock(tx, due)
     if start is None:
         return None
-    return jobs.enqueue_run(tx, index, RunSource(due.repo, start), plan, {job.key: job.runs_on for job in plan.jobs})
+    return jobs.enqueue_run(tx, index, RunSource(due.repo, start), plan, plan.labels)
 
 
 def follow_schedules(tx: Tx, unread: UnreadSchedules, times: dict[str, tuple[str, ...]]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from vole.base.errors import Conflict, Denied, Invalid, NotFound
+from vole.base.errors import Conflict, Invalid, NotFound
 from vole.base.escape import visible
 from vole.base.ids import AccountName, CommitId, RepoId, RepoName, RunId, RunNumber
 from vole.base.labels import nearest
@@ -17,7 +17,7 @@ from vole.jobs import ledger as jobs
 from vole.jobs import reads as queue
 from vole.jobs.index import QueueIndex
 from vole.jobs.model import QueuedRun, RunSource
-from vole.people.access import may
+from vole.people.access import lacking, may
 from vole.people.model import Person
 from vole.repos import ledger as repos
 from vole.repos import reads as hosted
@@ -120,7 +120,7 @@ class _Old:
 def start_by_hand(tx: Tx, index: QueueIndex, repo: RepoId, account: AccountName, plan: RunPlan) -> QueuedRun:
     """The change: who started it, and the run."""
     source = RunSource(repo, repos.start_by_hand(tx, repo, plan.workflow_path, account))
-    return jobs.enqueue_run(tx, index, source, plan, {job.key: job.runs_on for job in plan.jobs})
+    return jobs.enqueue_run(tx, index, source, plan, plan.labels)
 
 
 def rerun(tx: Tx, index: QueueIndex, run: RunId, account: AccountName, *, failed: bool) -> QueuedRun:
@@ -145,10 +145,7 @@ async def _writable(view: View, person: Person, name: RepoName) -> Repo:
     if repo is None or not may(person, "read", repo):
         raise NotFound(f"there is no repository {name!r} that you may read")
     if not may(person, "write", repo):
-        raise Denied(
-            f"{person.name} may not start runs in {name}: that takes `write`",
-            next_step="an admin gives rights: grant USER REPO write",
-        )
+        raise lacking(person, "write", repo)
     return repo
 
 

@@ -10,7 +10,7 @@ from vole.jobs import rows
 from vole.jobs.index import QueueIndex, SetId
 from vole.jobs.ledger import groups, moves, outbox
 from vole.jobs.ledger.settle import settle, settle_others
-from vole.jobs.model import Happening, QueuedRun, RunSource, State, Touched
+from vole.jobs.model import Carried, Happening, QueuedRun, RunSource, State, Touched
 from vole.store.database import Tx
 from vole.wire import codec
 from vole.wire.plan import Concurrency, JobPlan, RunPlan, job_digest
@@ -132,10 +132,29 @@ def _insert_job(
 ) -> JobId:
     ordinal, plan, labels, waits = item
     carried = None if source.rerun is None else source.rerun.carried.get(plan.key)
-    job, repo = JobId(tx.ident()), source.repo
-    document = plan.document()
+    document, repo = plan.document(), source.repo
     digest = job_digest(document)
     state = State.FINISHED if carried else State.BLOCKED if waits else State.QUEUED
+    job = _insert_row(tx, (run, repo, ordinal), plan, digest, state, carried)
+    tx.run("INSERT INTO job_documents (job_id, document) VALUES (:job, :text)", job=job, text=document.decode())
+    tx.run_many(
+        "INSERT INTO job_needs (job_id, needs) VALUES (:job, :need)", ({"job": job, "need": n} for n in plan.needs)
+    )
+    labels_id = label(tx, job, repo, labels)
+    facts: dict[str, object] = {"to": state, "key": plan.key, "digest": digest, "labels": sorted(set(labels))}
+    if carried:
+        facts |= {"conclusion": carried.conclusion, "carried_of": carried.job}
+    kind = Happening.CARRIED if carried else Happening.ENQUEUED
+    moves.event(tx, repo, run, kind, facts, job=job, epoch=Epoch(0))
+    if state is State.QUEUED:
+        tx.after_commit(partial(index.add, (tx.now, job), labels_id, frozenset(labels), repo))
+    return job
+
+
+def _insert_row(
+    tx: Tx, at: tuple[RunId, RepoId, int], plan: JobPlan, digest: str, state: State, carried: Carried | None
+) -> JobId:
+    job, (run, repo, ordinal) = JobId(tx.ident()), at
     tx.run(
         """
         INSERT INTO jobs (id, run_id, repo_id, ordinal, job, key, name, digest, timeout_us, on_lost,
@@ -164,18 +183,6 @@ def _insert_job(
         outputs=carried.outputs if carried else "{}",
         finished=tx.now if carried else None,
     )
-    tx.run("INSERT INTO job_documents (job_id, document) VALUES (:job, :text)", job=job, text=document.decode())
-    tx.run_many(
-        "INSERT INTO job_needs (job_id, needs) VALUES (:job, :need)", ({"job": job, "need": n} for n in plan.needs)
-    )
-    labels_id = label(tx, job, repo, labels)
-    facts: dict[str, object] = {"to": state, "key": plan.key, "digest": digest, "labels": sorted(set(labels))}
-    if carried:
-        facts |= {"conclusion": carried.conclusion, "carried_of": carried.job}
-    kind = Happening.CARRIED if carried else Happening.ENQUEUED
-    moves.event(tx, repo, run, kind, facts, job=job, epoch=Epoch(0))
-    if state is State.QUEUED:
-        tx.after_commit(partial(index.add, (tx.now, job), labels_id, frozenset(labels), repo))
     return job
 
 

@@ -14,7 +14,8 @@ from vole.jobs import rows
 from vole.jobs.explain import Explained, Verdict
 from vole.jobs.match import Ask, Counted, reason
 from vole.jobs.model import Ended, RunState, Told
-from vole.jobs.rows import AttemptRow, JobRow, RunRow, WaitingRow
+from vole.jobs.rows import shown
+from vole.jobs.rows.shown import AttemptRow, JobRow, RunRow, WaitingRow
 from vole.store.database import Row, View
 from vole.wire.plan import JobPlan
 
@@ -347,15 +348,15 @@ def _job_line(row: Row) -> JobLine:
 async def last_runs(view: View) -> dict[RepoId, RunRow]:
     """The newest run of each repository."""
     newest = "SELECT x.id FROM runs x WHERE x.repo_id = p.id ORDER BY x.number DESC LIMIT 1"
-    found = await view.all(f"{rows.RUN} WHERE r.id IN (SELECT ({newest}) FROM repos p)")
-    return {RepoId(row["repo_id"]): rows.run_row(row) for row in found}
+    found = await view.all(f"{shown.RUN} WHERE r.id IN (SELECT ({newest}) FROM repos p)")
+    return {RepoId(row["repo_id"]): shown.run_row(row) for row in found}
 
 
 async def runs_of(view: View, repo: RepoId, before: int | None, most: int) -> list[RunRow]:
     """At most `most` of a repository's runs, newest first, with numbers under `before`."""
     where = "WHERE r.repo_id = :repo AND (:before IS NULL OR r.number < :before) ORDER BY r.number DESC LIMIT :most"
-    found = await view.all(f"{rows.RUN} {where}", repo=repo, before=before, most=most)
-    return [rows.run_row(row) for row in found]
+    found = await view.all(f"{shown.RUN} {where}", repo=repo, before=before, most=most)
+    return [shown.run_row(row) for row in found]
 
 
 async def runs_of_commit(view: View, repo: RepoId, commit: CommitId) -> list[RunRow]:
@@ -363,15 +364,15 @@ async def runs_of_commit(view: View, repo: RepoId, commit: CommitId) -> list[Run
     # The plus keeps SQLite on the index of commits: by number it would look at every run there is.
     where = "WHERE r.repo_id = :repo AND r.commit_id = :commit ORDER BY +r.number DESC LIMIT :most"
     return [
-        rows.run_row(row)
-        for row in await view.all(f"{rows.RUN} {where}", repo=repo, commit=commit, most=limits.LIST_MAX)
+        shown.run_row(row)
+        for row in await view.all(f"{shown.RUN} {where}", repo=repo, commit=commit, most=limits.LIST_MAX)
     ]
 
 
 async def run_numbered(view: View, repo: RepoId, number: RunNumber) -> RunRow | None:
     """The run `app/12`."""
-    row = await view.one(f"{rows.RUN} WHERE r.repo_id = :repo AND r.number = :number", repo=repo, number=number)
-    return None if row is None else rows.run_row(row)
+    row = await view.one(f"{shown.RUN} WHERE r.repo_id = :repo AND r.number = :number", repo=repo, number=number)
+    return None if row is None else shown.run_row(row)
 
 
 async def job_rows(view: View, run: RunId) -> list[JobRow]:
@@ -391,7 +392,7 @@ async def job_rows(view: View, run: RunId) -> list[JobRow]:
         ORDER BY j.ordinal""",
         run=run,
     )
-    return [rows.job_row(row) for row in found]
+    return [shown.job_row(row) for row in found]
 
 
 async def attempt_rows(view: View, run: RunId) -> list[AttemptRow]:
@@ -407,7 +408,7 @@ async def attempt_rows(view: View, run: RunId) -> list[AttemptRow]:
         ORDER BY a.job_id, a.epoch DESC""",
         run=run,
     )
-    return [rows.attempt_row(row) for row in found]
+    return [shown.attempt_row(row) for row in found]
 
 
 async def attempt_ended(view: View, job: JobId, epoch: Epoch) -> bool:
@@ -429,7 +430,7 @@ async def held_rows(view: View) -> list[WaitingRow]:
         WHERE j.{rows.HELD}
         ORDER BY a.leased_at"""
     )
-    return [rows.waiting_row(row) for row in found]
+    return [shown.waiting_row(row) for row in found]
 
 
 async def set_aside(view: View, repos: Iterable[RepoId]) -> list[tuple[str, str]]:

@@ -11,7 +11,8 @@ from vole.base.ids import RepoId
 from vole.jobs import rows
 from vole.jobs.match import serves_labels
 from vole.jobs.model import HELD, State
-from vole.jobs.rows import Depth, RunRow, WaitingRow
+from vole.jobs.rows import shown
+from vole.jobs.rows.shown import Depth, RunRow, WaitingRow
 from vole.store.database import View
 
 
@@ -136,7 +137,7 @@ async def _of_group(
         sets=sets,
         most=most,
     )
-    return [rows.waiting_row(row) for row in found]
+    return [shown.waiting_row(row) for row in found]
 
 
 async def depths(view: View, wanted: Wanted) -> list[Depth]:
@@ -163,13 +164,13 @@ async def depths(view: View, wanted: Wanted) -> list[Depth]:
         sets=await _sets(view, wanted),
         most=limits.LIST_MAX,
     )
-    return [rows.depth(row) for row in found]
+    return [shown.depth(row) for row in found]
 
 
 async def runs(view: View, repos: Iterable[RepoId], before: int | None, most: int) -> list[RunRow]:
     """At most `most` runs of `repos` together, newest first, with ids under `before`."""
     found = await view.all(
-        f"""{rows.RUN}
+        f"""{shown.RUN}
         WHERE r.repo_id IN (SELECT value FROM json_each(:repos)) AND (:before IS NULL OR r.id < :before)
         ORDER BY r.id DESC
         LIMIT :most""",
@@ -177,7 +178,7 @@ async def runs(view: View, repos: Iterable[RepoId], before: int | None, most: in
         before=before,
         most=most,
     )
-    return [rows.run_row(row) for row in found]
+    return [shown.run_row(row) for row in found]
 
 
 async def counts(view: View) -> dict[str, int]:

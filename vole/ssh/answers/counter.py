@@ -19,7 +19,7 @@ from vole.flows.recording import Recording
 from vole.flows.starting import Starting
 from vole.jobs.index import QueueIndex
 from vole.people import reads as people
-from vole.people.access import may
+from vole.people.access import lacking, may
 from vole.people.model import OPERATOR, Level, Person
 from vole.repos import reads as repos
 from vole.repos.model import Repo
@@ -92,7 +92,7 @@ class Counter:
         if repo is None or not may(self.person, "read", repo):
             raise NotFound(f"there is no repository {name!r} that you may read")
         if not may(self.person, level, repo):
-            raise Denied(f"you may not {level} {name!r}", next_step="an admin gives rights: grant USER REPO write")
+            raise lacking(self.person, level, repo)
         return repo
 
     async def still_reads(self, repo: Repo) -> None:

@@ -15,7 +15,7 @@ from vole.git import diffs, objects
 from vole.git.diffs import FileDiff
 from vole.git.objects import Entry, Going, Place
 from vole.jobs import reads as jobs
-from vole.jobs.rows import RunRow
+from vole.jobs.rows.shown import RunRow
 from vole.store.database import View
 from vole.web.api import shapes
 from vole.web.api.door import answer

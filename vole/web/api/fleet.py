@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from vole.jobs.reads import listing
 from vole.jobs.reads.listing import Found, Place, Wanted
-from vole.jobs.rows import Depth
+from vole.jobs.rows.shown import Depth
 from vole.people.model import Person
 from vole.runners.roster import Session
 from vole.store.database import View

@@ -12,7 +12,7 @@ from vole.base.ids import JobKey
 from vole.evidence.records import TOLD
 from vole.jobs import reads as jobs
 from vole.jobs.reads import history, listing
-from vole.jobs.rows import JobRow, RunRow
+from vole.jobs.rows.shown import JobRow, RunRow
 from vole.people.model import Person
 from vole.repos.model import Repo
 from vole.store.database import View

@@ -12,7 +12,7 @@ from vole.base.clock import Moment, iso
 from vole.evidence.reads import Note, StoredArtifact
 from vole.git.objects import Commit, Signature
 from vole.jobs.explain import Explained
-from vole.jobs.rows import AttemptRow, Depth, JobRow, RunRow, WaitingRow
+from vole.jobs.rows.shown import AttemptRow, Depth, JobRow, RunRow, WaitingRow
 from vole.repos.model import Repo
 from vole.web.pages import links
 from vole.web.pages.visit import Visit

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from vole.base.ids import RepoId
 from vole.jobs import reads as jobs
-from vole.jobs.rows import RunRow
+from vole.jobs.rows.shown import RunRow
 from vole.people.model import Person
 from vole.repos.model import Repo
 from vole.store.database import View

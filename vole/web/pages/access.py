@@ -5,7 +5,7 @@ from __future__ import annotations
 from vole.base.errors import Denied, Invalid, NotFound
 from vole.base.ids import RepoName
 from vole.people import reads as people
-from vole.people.access import may
+from vole.people.access import lacking, may
 from vole.people.model import Level, Person, Verb
 from vole.people.scopes import MEANS, Scope, bounded
 from vole.repos import reads as repos
@@ -62,7 +62,5 @@ async def _repo(view: View, person: Person | None, name: str | None, level: Leve
     if repo is None or not may(person, "read", repo):
         raise NotFound("there is no such repository")
     if not may(person, level, repo):
-        who = "who is not logged in" if person is None else person.name
-        remedy = "log in" if person is None else "an admin gives rights: grant USER REPO write"
-        raise Denied(f"{who} may not do that in {repo.name}: it takes `{level}`", next_step=remedy)
+        raise lacking(person, level, repo)
     return repo

@@ -15,7 +15,7 @@ from vole.git import diffs
 from vole.git.diffs import Diff, FileDiff, Hunk
 from vole.git.objects import Commit, Going
 from vole.jobs import reads as jobs
-from vole.jobs.rows import RunRow
+from vole.jobs.rows.shown import RunRow
 from vole.web.pages import links
 from vole.web.pages.repo import RepoHead, as_text, folder, head
 from vole.web.pages.shown import RunLine, run_line

@@ -20,7 +20,7 @@ from vole.jobs import reads as jobs
 from vole.jobs.model import HELD
 from vole.jobs.reads import listing
 from vole.jobs.reads.listing import Wanted
-from vole.jobs.rows import Depth, WaitingRow
+from vole.jobs.rows.shown import Depth, WaitingRow
 from vole.people.model import Person
 from vole.runners.roster import Session
 from vole.store.database import View

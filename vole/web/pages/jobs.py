@@ -17,7 +17,7 @@ from vole.evidence import reads as evidence
 from vole.evidence.logs import LogKey
 from vole.jobs import reads as jobs
 from vole.jobs.model import State
-from vole.jobs.rows import AttemptRow, JobRow
+from vole.jobs.rows.shown import AttemptRow, JobRow
 from vole.store.database import View
 from vole.web.live import Event, Stream
 from vole.web.pages import links

@@ -21,7 +21,7 @@ from vole.jobs import reads as jobs
 from vole.jobs.model import FAILURES, Conclusion, State
 from vole.jobs.reads import history
 from vole.jobs.reads.history import EventRow
-from vole.jobs.rows import AttemptRow, JobRow, RunRow
+from vole.jobs.rows.shown import AttemptRow, JobRow, RunRow
 from vole.store.database import View
 from vole.web.live import changes, mark_of
 from vole.web.pages import links

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from vole.base.ids import RepoName
 from vole.jobs.model import FAILURES, Conclusion, State
-from vole.jobs.rows import JobRow, RunRow
+from vole.jobs.rows.shown import JobRow, RunRow
 from vole.web.pages import links
 
 _SIGNS = {
