@@ -83,8 +83,7 @@ class Server:
 
     async def enqueues(self, plan: RunPlan, *, repo: str = "app", push: int = 1) -> QueuedRun:
         source = RunSource((await self.repo(repo)).id, PushId(push), 0)
-        labels = plan.labels
-        return await self.db.write(ledger.enqueue_run, self.index, source, plan, labels)
+        return await self.db.write(ledger.enqueue_run, self.index, source, plan, plan.labels)
 
     async def asks(
         self, session: Session, token: str = "t", slot: int = 0

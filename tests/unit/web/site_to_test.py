@@ -53,6 +53,7 @@ from vole.web.pages.visit import GitPlaces, House, Streams, Workshop
 from vole.web.render import Renderer
 from vole.web.site import application
 from vole.wire import runner as wire
+from vole.wire.plan import Concurrency
 
 ROOT = Path(__file__).parents[3]
 URL = "http://forge.test"
@@ -201,14 +202,23 @@ class Site:
             await self.house.parts.administration.make_login_link(account)
         )
 
-    async def run(self, repo: str, *plans: Any, skipped: Any = None, commit: str = COMMIT) -> Any:
+    async def run(
+        self,
+        repo: str,
+        *plans: Any,
+        skipped: Any = None,
+        commit: str = COMMIT,
+        group: str | None = None,
+        event: str = "push",
+    ) -> Any:
         """A queued run; one job where none is given."""
         self.pushes += 1
         plan = a_run(*(plans or (a_job(repo=repo),)), skipped=skipped) if not skipped else a_run(skipped=skipped)
-        plan = dataclasses.replace(plan, commit=CommitId(commit))
-        labels = plan.labels
+        concurrency = Concurrency(group) if group else None
+        said: Any = dataclasses.replace(plan.event, name=event)  # type: ignore[arg-type]
+        plan = dataclasses.replace(plan, commit=CommitId(commit), concurrency=concurrency, event=said)
         source = RunSource(self.repos[repo].id, PushId(self.pushes), 0)
-        return await self.db.write(jobs.enqueue_run, self.index, source, plan, labels)
+        return await self.db.write(jobs.enqueue_run, self.index, source, plan, plan.labels)
 
     async def runner(self, name: str, *labels: str, grant: tuple[str, ...] = (), **more: Any) -> Session:
         """A connected runner process with a key of its own."""

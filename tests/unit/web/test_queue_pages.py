@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
@@ -11,9 +12,12 @@ from tests.queueing import a_job
 from tests.unit.web.site_to_test import a_site
 from vole.base import limits
 from vole.base.clock import seconds
+from vole.base.ids import JobKey
+from vole.jobs import ledger as jobs
 from vole.jobs.model import Happening
 from vole.web.pages.timeline import WORDS
 from vole.wire import runner as wire
+from vole.wire.plan import Concurrency
 
 V1 = "/api/v1"
 
@@ -88,6 +92,74 @@ def test_what_cannot_be_is_said_above_the_form_and_refused_by_the_api(tmp_path, 
     assert api.status_code == status
     if status == 400:
         assert words in api.json()["detail"]
+
+
+async def _run_again(site):
+    """app/1 failed; app/2 runs it again, for ada."""
+    mac = await site.runner("mac", grant=("app",))
+    first = await site.run("app")
+    await site.finishes(mac, await site.takes(mac), "failure")
+    await site.db.write(jobs.rerun_run, site.index, first.id, "ada", failed=True)
+
+
+@pytest.mark.parametrize(
+    ("start", "words", "event", "older"),
+    [
+        (lambda site: site.run("app"), "ada, push", "push", None),
+        (lambda site: site.run("app", event="manual"), "ada, by hand", "manual", None),
+        (lambda site: site.run("app", event="schedule"), "its schedule", "schedule", None),
+        (_run_again, "ada, app/1 again", "push", "app/1"),
+    ],
+    ids=["push", "manual", "schedule", "rerun"],
+)
+def test_the_queue_and_the_run_say_what_started_it(tmp_path, start, words, event, older):
+    async def story():
+        async with a_site(tmp_path) as site:
+            await site.repo("app")
+            await start(site)
+            number = 1 if older is None else 2
+            pages = [(await site.get(path)).text for path in ("/queue", f"/app/runs/{number}")]
+            (waiting,) = (await site.get(f"{V1}/queue")).json()["items"]
+            return pages, waiting, (await site.get(f"{V1}/repositories/app/runs/{number}")).json()
+
+    pages, waiting, run = aio.run(story())
+
+    assert all(words in page for page in pages)
+    for one in (waiting, run):
+        assert (one["event"], one["actor"], one["rerun_of"]) == (event, "ada", older)
+
+
+def test_a_run_says_which_concurrency_groups_it_has_and_for_whom_it_waits(tmp_path):
+    async def story():
+        async with a_site(tmp_path) as site:
+            await site.repo("app")
+            ship = dataclasses.replace(a_job("ship"), concurrency=Concurrency("live"))
+            await site.run("app", ship, group="main")
+            await site.run("app", dataclasses.replace(ship, job="send", key=JobKey("send")))
+            await site.run("app", a_job("test"), group="main")
+            numbers = (1, 2, 3)
+            pages = [(await site.get(f"/app/runs/{number}")).text for number in numbers]
+            twins = [(await site.get(f"{V1}/repositories/app/runs/{number}")).json() for number in numbers]
+            return pages, [twin["concurrency_groups"] for twin in twins]
+
+    pages, groups = aio.run(story())
+
+    assert groups == [
+        [_group("main", held=True), _group("live", "ship", held=True)],
+        [_group("live", "send", held_by="app/1/ship")],
+        [_group("main", held_by="app/1")],
+    ]
+    facts = [re.search(r"<dt>Concurrency group</dt><dd>(.*?)</dd>", page).group(1) for page in pages]
+    assert [re.sub(r"<[^>]+>", "", text) for text in facts] == [
+        "main, held; live of ship, held",
+        "live of send, waits for app/1/ship",
+        "main, waits for app/1",
+    ]
+    assert '<a href="/app/runs/1/ship">' in facts[1]
+
+
+def _group(name, job=None, *, held=False, held_by=None):
+    return {"name": name, "job": job, "held": held, "held_by": held_by}
 
 
 def test_a_page_looks_at_so_many_jobs_and_goes_on_behind_them(tmp_path, monkeypatch):

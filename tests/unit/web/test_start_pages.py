@@ -100,7 +100,7 @@ def test_run_again_leads_to_the_new_run_and_the_two_name_each_other(tmp_path):
     assert (again.status_code, "app/1 was run again already, as app/2" in again.text) == (409, True)
     assert 'run again as <a href="/app/runs/2">app/2</a>' in old.text
     assert buttons(old) == []
-    assert "ada, again" in new.text
+    assert "ada, app/1 again" in new.text
     assert '<a href="/app/runs/1">app/1</a>, as attempt 2' in new.text
 
 

@@ -422,7 +422,8 @@ async def held_rows(view: View) -> list[WaitingRow]:
     found = await view.all(
         f"""
         SELECT j.id, j.repo_id, p.name AS repo_name, j.run_id, r.number, j.key, NULL AS labels, j.state, j.reason,
-          a.runner, a.session_id, NULL AS group_holder, a.leased_at AS since, j.enqueued_at
+          a.runner, a.session_id, NULL AS group_holder, a.leased_at AS since, j.enqueued_at,
+          {rows.STARTED}
         FROM jobs j
         JOIN attempts a ON a.job_id = j.id AND a.ended_at IS NULL
         JOIN runs r ON r.id = j.run_id

@@ -119,7 +119,7 @@ async def _of_group(
     found = await view.all(
         f"""
         SELECT j.id, j.repo_id, p.name AS repo_name, j.run_id, r.number, j.key, s.labels, j.state, j.reason, a.runner,
-          {rows.GROUP_HOLDER},
+          {rows.GROUP_HOLDER}, {rows.STARTED},
           a.session_id, coalesce(j.started_at, j.queued_at, j.enqueued_at) AS since, j.enqueued_at
         FROM ({chosen}) j
         JOIN runs r ON r.id = j.run_id

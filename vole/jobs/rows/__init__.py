@@ -280,16 +280,19 @@ WHERE j.run_id = :run
 ORDER BY j.ordinal"""
 
 
+# What started a run `r`. An event that this version cannot read was a push's: no other was there before.
+STARTED = """CASE WHEN json_valid(r.event) THEN r.event ->> '$.name' END AS event, r.actor,
+  (SELECT o.number FROM runs o WHERE o.id = r.rerun_of) AS older"""
+
 # What commands list. `:repos` is a JSON list of the repositories that the caller may read.
-RECENT_RUNS = """
-SELECT r.id, p.name AS repo_name, r.number, r.workflow, r.ref, r.commit_id, r.state, r.conclusion, r.actor,
-  r.created_at, r.finished_at, r.attempt, json_extract(r.event, '$.name') AS event,
-  (SELECT o.number FROM runs o WHERE o.id = r.rerun_of) AS older
+RECENT_RUNS = f"""
+SELECT r.id, p.name AS repo_name, r.number, r.workflow, r.ref, r.commit_id, r.state, r.conclusion,
+  r.created_at, r.finished_at, r.attempt, {STARTED}
 FROM runs r
 JOIN repos p ON p.id = r.repo_id
 WHERE r.repo_id IN (SELECT value FROM json_each(:repos))
 ORDER BY r.id DESC
-LIMIT :most"""
+LIMIT :most"""  # noqa: S608
 JOB_LINES = f"""
 SELECT j.id, p.name AS repo_name, r.number, j.key, j.state, j.conclusion, j.reason, j.epoch, j.enqueued_at,
   j.started_at, s.labels, a.runner, {GROUP_HOLDER}

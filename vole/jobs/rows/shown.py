@@ -100,7 +100,7 @@ class AttemptRow:
 
 @dataclass(frozen=True)
 class WaitingRow:
-    """A job that is not finished, with its address. `session`: the process that has it."""
+    """A job that is not finished, with its address, and what started its run. `session`: the process that has it."""
 
     id: JobId
     repo: RepoId
@@ -115,6 +115,9 @@ class WaitingRow:
     since: Moment
     runner: str | None
     session: SessionId | None
+    event: str  # push, manual, schedule
+    actor: str
+    older: RunNumber | None  # of which its run is the rerun
 
 
 @dataclass(frozen=True)
@@ -228,6 +231,9 @@ def waiting_row(row: Row) -> WaitingRow:
         since=Moment(row["since"]),
         runner=row["runner"],
         session=None if row["session_id"] is None else SessionId(row["session_id"]),
+        event=row["event"] or "push",
+        actor=row["actor"],
+        older=None if row["older"] is None else RunNumber(row["older"]),
     )
 
 

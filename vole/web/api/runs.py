@@ -12,6 +12,7 @@ from vole.base.ids import JobKey
 from vole.evidence.records import TOLD
 from vole.jobs import reads as jobs
 from vole.jobs.reads import history, listing
+from vole.jobs.reads.groups import GroupRow
 from vole.jobs.rows.shown import JobRow, RunRow
 from vole.people.model import Person
 from vole.repos.model import Repo
@@ -22,7 +23,7 @@ from vole.web.api.paging import asked
 from vole.web.api.shapes import Shape
 from vole.web.api.start import writer
 from vole.web.pages.home import readable
-from vole.web.pages.runs import JobLine, RunFacts, facts_of, job_lines, log_note
+from vole.web.pages.runs import JobLine, RunFacts, facts_of, holder_of, job_lines, log_note
 from vole.web.pages.timeline import EventLine, run_number, timeline, words_of
 from vole.web.pages.visit import Visit
 
@@ -55,6 +56,7 @@ async def run(visit: Visit) -> Response:
     return answer(
         {
             **shapes.run(visit, visit.repo, facts.run),
+            "concurrency_groups": [_group(visit, one) for one in facts.groups],
             "jobs": [_job(visit, facts, line) for line in await job_lines(visit, facts)],
             "artifacts": [shapes.artifact(visit, facts.run, rows[one.job], one) for one in facts.artifacts],
             "annotations": [shapes.note(rows[one.job], one) for one in facts.notes],
@@ -134,6 +136,12 @@ def _job(visit: Visit, facts: RunFacts, line: JobLine) -> Shape:
     for one, row in zip(shape["attempts"], attempts, strict=True):
         one["log_note"] = log_note(visit, facts, line.job, row) or None
     return shape
+
+
+def _group(visit: Visit, row: GroupRow) -> Shape:
+    """`held_by` is who has it while this one waits; not held and nobody's: it stands in no line now."""
+    holder = holder_of(visit.repo.name, row)
+    return {"name": row.name, "job": row.job, "held": row.held, "held_by": None if holder is None else holder[0]}
 
 
 def _told(line: EventLine) -> Shape:

@@ -27,7 +27,7 @@ from vole.store.database import View
 from vole.web.live import changes, mark_of
 from vole.web.pages import links
 from vole.web.pages.home import readable
-from vole.web.pages.shown import Chip, of_state
+from vole.web.pages.shown import Chip, of_state, started_by
 from vole.web.pages.sifting import STATES, Sift
 from vole.web.pages.visit import Visit
 
@@ -42,6 +42,11 @@ class WaitingLine:
     @property
     def asks(self) -> str:
         return ", ".join(self.row.labels) or "any runner"
+
+    @property
+    def started_by(self) -> str:
+        older = None if self.row.older is None else f"{self.row.repo_name}/{self.row.older}"
+        return started_by(self.row.event, self.row.actor, older)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from vole.evidence.reads import Border, Note, StoredArtifact, Summary
 from vole.jobs import reads as jobs
 from vole.jobs.model import FAILURES, Conclusion, State
 from vole.jobs.reads import history
+from vole.jobs.reads.groups import GroupRow, groups_of
 from vole.jobs.reads.history import EventRow
 from vole.jobs.rows.shown import AttemptRow, JobRow, RunRow
 from vole.store.database import View
@@ -27,7 +28,7 @@ from vole.web.live import changes, mark_of
 from vole.web.pages import links
 from vole.web.pages.code import markdown
 from vole.web.pages.repo import RepoHead, head
-from vole.web.pages.shown import Chip, RunLine, of_job, run_line
+from vole.web.pages.shown import Chip, RunLine, of_job, run_line, started_by
 from vole.web.pages.timeline import Timeline, run_number, story, timeline
 from vole.web.pages.visit import Visit
 
@@ -96,6 +97,14 @@ class NoteLine:
 
 
 @dataclass(frozen=True)
+class GroupLine:
+    """A concurrency group of the run, or of one job of it; `holder`, address and link, has it while this one waits."""
+
+    group: GroupRow
+    holder: tuple[str, str] | None
+
+
+@dataclass(frozen=True)
 class Buttons:
     """What who may write can do with the run as it is now."""
 
@@ -110,6 +119,7 @@ class RunPage:
     repo: RepoHead
     line: RunLine
     workflow_href: str
+    groups: tuple[GroupLine, ...]
     stages: tuple[tuple[JobLine, ...], ...]
     artifacts: tuple[ArtifactLine, ...]
     notes: tuple[NoteLine, ...]
@@ -127,11 +137,7 @@ class RunPage:
 
     @property
     def started_by(self) -> str:
-        """Who or what started it, in words."""
-        how = {"manual": "by hand", "schedule": "its schedule"}.get(self.run.event.name, self.run.event.name)
-        if self.run.older is not None:
-            return f"{self.run.actor}, again"
-        return how if self.run.event.name == "schedule" else f"{self.run.actor}, {how}"
+        return started_by(self.run.event.name, self.run.actor, self.older[0] if self.older else None)
 
     @property
     def inputs(self) -> str:
@@ -153,6 +159,7 @@ class RunFacts:
 
     run: RunRow
     jobs: list[JobRow]
+    groups: list[GroupRow]
     attempts: list[AttemptRow]
     artifacts: list[StoredArtifact]
     notes: list[Note]
@@ -164,7 +171,7 @@ class RunFacts:
         """What makes the page another one."""
         rows = [(job.state, job.conclusion, job.reason, job.epoch) for job in self.jobs]
         state = self.run.state, self.run.newer
-        return state, rows, [(one.epoch, one.ended_at) for one in self.attempts], len(self.story)
+        return state, rows, self.groups, [(one.epoch, one.ended_at) for one in self.attempts], len(self.story)
 
     def attempts_of(self, job: JobRow) -> list[AttemptRow]:
         return [one for one in self.attempts if one.job == job.id]
@@ -190,6 +197,7 @@ async def run(visit: Visit) -> Response:
         repo=head(visit, "runs"),
         line=run_line(name, facts.run),
         workflow_href=links.file(name, commit, facts.run.workflow_path.encode()),
+        groups=tuple(GroupLine(one, holder_of(name, one)) for one in facts.groups),
         stages=_stages(await job_lines(visit, facts)),
         artifacts=tuple(
             ArtifactLine(
@@ -221,6 +229,16 @@ async def run(visit: Visit) -> Response:
 
 def _other(repo: RepoName, number: RunNumber | None) -> tuple[str, str] | None:
     return None if number is None else (f"{repo}/{number}", links.run(repo, number))
+
+
+def holder_of(repo: RepoName, group: GroupRow) -> tuple[str, str] | None:
+    """Address and link of the run or job that has what this one waits for."""
+    if group.holder is None:
+        return None
+    number, key = group.holder
+    if key is None:
+        return f"{repo}/{number}", links.run(repo, number)
+    return f"{repo}/{number}/{key}", links.job(repo, number, key)
 
 
 def _buttons(visit: Visit, facts: RunFacts) -> Buttons | None:
@@ -297,6 +315,7 @@ async def _facts(view: View, visit: Visit, number: RunNumber) -> RunFacts:
     return RunFacts(
         run=found,
         jobs=rows,
+        groups=await groups_of(view, found.id),
         attempts=await jobs.attempt_rows(view, found.id),
         artifacts=await evidence.artifacts_of(view, found.id, limits.ARTIFACT_FILES_MAX),
         notes=await evidence.notes_of(view, found.id, limits.LIST_MAX),

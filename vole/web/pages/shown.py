@@ -58,6 +58,13 @@ def ssh_command(ssh_url: str, words: str) -> str:
     return f"ssh {host} {words}" if port == "22" else f"ssh -p {port} {host} {words}"
 
 
+def started_by(event: str, actor: str, older: str | None) -> str:
+    """Who or what started a run, in words. `older`: the run that it repeats."""
+    if older is not None:
+        return f"{actor}, {older} again"
+    return {"manual": f"{actor}, by hand", "schedule": "its schedule"}.get(event, f"{actor}, {event}")
+
+
 def _concluded(conclusion: Conclusion, *, marked: bool) -> Chip:
     if conclusion in FAILURES:
         return Chip("failure", str(conclusion).replace("_", " "))
