@@ -9,10 +9,12 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from tests.queueing import EMPTY_SHA256, a_key
+from tests.sim.forge import MAIN
 from tests.sim.settings import Settings
 from vole.base.errors import NotFound
 from vole.base.ids import AccountName, CommitId, JobKey, RefName, RepoName, RunNumber
 from vole.flows.push.planning import Planned
+from vole.flows.starting import Wanted
 from vole.wire import runner
 from vole.wire.hook import Question, RefUpdate
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 DAY_US = 86_400_000_000
-BRANCHES = ("refs/heads/main", "refs/heads/dev")
+BRANCHES = (MAIN, "refs/heads/dev")
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,22 @@ def rerun(world: World, rng: Random) -> str:
     return f"rerun {repo}/{number}{' --failed' if failed else ''}"
 
 
+def start(world: World, rng: Random) -> str:
+    """A person starts a workflow at the default branch, or at another one, which may not be there."""
+    repo, ref = RepoName(rng.choice(world.repos)), rng.choice((None, None, *BRANCHES))
+    inputs = {"to": rng.choice(("test", "live", "nowhere"))}
+    wanted = Wanted("deploy", ref, inputs) if rng.random() < 0.7 else Wanted("minutely", ref)
+    world.do(_started(world, repo, wanted))
+    return f"start {wanted.workflow} of {repo} at {ref}"
+
+
+async def _started(world: World, repo: RepoName, wanted: Wanted) -> None:
+    person = world.person("ada")
+    assert person is not None
+    begun = await world.life.starting.start(person, repo, wanted)
+    world.checker.begun.append((begun.run.id, wanted.ref or MAIN))
+
+
 def cap_changes(world: World, rng: Random) -> str:
     if world.life.store.dead or not world.life.up:
         return ""
@@ -337,6 +355,7 @@ ACTIONS: dict[str, Action] = {
     "runner_lies": Action(runner_lies, 8),
     "cancel": Action(cancel, 8),
     "rerun": Action(rerun, 10),
+    "start": Action(start, 5),
     "cap_changes": Action(cap_changes, 3),
     "grant_changes": Action(grant_changes, 5),
     "key_goes": Action(key_goes, 1.5),

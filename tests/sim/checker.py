@@ -71,6 +71,7 @@ class Checker(Standing):
         self.executions: list[tuple[LeaseRef, int, int]] = []
         self.damaged: set[int] = set()
         self.told: dict[int, Told] = {}
+        self.begun: list[tuple[int, str]] = []  # runs that people were told of, and the branch they named
         self.moved_count = 0
         self.groups = Groups(self)
         self._taken: Counter[int] = Counter()  # leases of the change that is looked at

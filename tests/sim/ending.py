@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from tests.sim.forge import MAIN
 from vole.base.ids import Epoch, JobKey, RepoName, RunNumber
 from vole.evidence.logs import LogKey
 from vole.jobs.model import EndCause
@@ -38,7 +40,7 @@ def _pushes(checker: Checker) -> None:
     """I-27, I-29, I-30, I-31: one set of runs for each ref that moved, as it was judged; none for any other."""
     runs, again = _runs_of_pushes(checker)
     there = {row["id"]: row for row in checker.db.execute("SELECT * FROM pushes")}
-    for push in runs.keys() - checker.told.keys():
+    for push in runs.keys() - checker.told.keys() - _starts(checker, runs):
         checker.breaks("I-27", f"push {push} has runs, and no verdict let it in")
     for push, told in checker.told.items():
         row = there.get(push)
@@ -68,6 +70,37 @@ def _runs_of_pushes(checker: Checker) -> tuple[dict[int, dict[int, Any]], list[A
             checker.breaks("I-27", f"push {row['push_id']} has two runs of plan {row['push_ordinal']}")
         runs[row["push_id"]][row["push_ordinal"]] = row
     return runs, again
+
+
+def _starts(checker: Checker, runs: dict[int, dict[int, Any]]) -> set[int]:
+    """Each start by a person or the clock has one run, each minute of a schedule one start; who was told has theirs."""
+    starts = checker.db.execute("SELECT * FROM starts").fetchall()
+    for one in starts:
+        (run,) = runs.get(one["id"], {}).values() or (None,)
+        event = None if run is None else json.loads(run["event"])
+        if event is None or event["name"] != ("manual" if one["due_at"] is None else "schedule"):
+            checker.breaks("a start", f"{tuple(one)} has the run {event}")
+        elif one["due_at"] is not None and (one["due_at"] % 60_000_000 or one["started_at"] < one["due_at"]):
+            checker.breaks("a start", f"{tuple(one)} is not at its minute")
+        elif one["due_at"] is not None and run["ref"] != MAIN:
+            checker.breaks("a start", f"{tuple(one)} started {run['ref']}")
+    there = {run["id"]: run["ref"] for found in runs.values() for run in found.values()}
+    for ident, ref in checker.begun:
+        if there.get(ident) != ref:
+            checker.breaks("a start", f"run {ident} of {ref} was begun, its row says {there.get(ident)}")
+    return _started(checker, runs, {one["id"] for one in starts})
+
+
+def _started(checker: Checker, runs: dict[int, dict[int, Any]], starts: set[int]) -> set[int]:
+    """What started the runs that no push did. It goes with its repository, its runs stay."""
+    repos = {row["id"] for row in checker.db.execute("SELECT id FROM repos")}
+    began = set()
+    for run in [run for found in runs.values() for run in found.values()]:
+        if json.loads(run["event"])["name"] != "push":
+            began.add(run["push_id"])
+            if run["push_id"] not in starts and run["repo_id"] in repos:
+                checker.breaks("a start", f"run {run['id']} was started by nobody")
+    return began
 
 
 _SAME_OF_RERUNS = ("repo_id", "push_id", "push_ordinal", "ref", "commit_id", "concurrency")

@@ -13,11 +13,12 @@ from typing import Any
 from tests.sim.clocks import ProcessClock, Time
 from tests.sim.loop import Loop
 from tests.sim.store import Store
+from tests.sim.workload import Known
 from vole.base import limits, supervise
 from vole.base.bell import Bells
 from vole.base.entropy import SeededEntropy
 from vole.base.errors import NotFound
-from vole.base.ids import RefName
+from vole.base.ids import CommitId, RefName
 from vole.base.supervise import Sweep
 from vole.evidence.artifacts import ArtifactStore
 from vole.evidence.logs import LogStore
@@ -27,8 +28,10 @@ from vole.flows.leasing import Leasing, LeasingParts
 from vole.flows.push import Pushes, PushParts, planning, story
 from vole.flows.push.planning import Planned, Sight
 from vole.flows.recovery import Recovery
-from vole.flows.starting import Starting, StartingParts, by_hand, tips
+from vole.flows.starting import Schedules, Starting, StartingParts, by_hand, tips
+from vole.flows.starting.tips import Place
 from vole.flows.upkeep import Upkeep, UpkeepParts
+from vole.git.quarantine import Tip
 from vole.jobs.index import QueueIndex
 from vole.jobs.model import Policy
 from vole.runners.roster import Roster
@@ -36,6 +39,7 @@ from vole.ssh.runner_session import RunnerDoor
 from vole.wire.hook import Question
 
 Refs = dict[str, str]
+MAIN = "refs/heads/main"  # the default branch
 
 
 class Git:
@@ -91,6 +95,8 @@ class Storage:
     async def run(self, deed: Callable[..., Any], *args: Any) -> Any:
         if deed is planning.glance:
             return Sight(None, [], []), {}, self._planned(args[1])  # type: ignore[arg-type]
+        if deed is tips.find:
+            return self._place(*args)
         return deed(*args)
 
     def create(self, name: str) -> None:
@@ -102,7 +108,15 @@ class Storage:
 
     def _planned(self, question: Question) -> Planned:
         planned = self._plans[question.quarantine]
-        return Planned(list(planned.plans), list(planned.documents), [])
+        return Planned(list(planned.plans), list(planned.documents), [], scheduled=True)
+
+    def _place(self, repo: str, wanted: str | None) -> Place:
+        """The tip of a branch, whose files are those of the workload."""
+        ref = RefName(wanted or MAIN)
+        target = self.git.refs.get(repo, {}).get(ref)
+        if target is None:
+            raise NotFound(f"there is no branch {ref}")
+        return Place(ref, CommitId(target), Tip(CommitId(target), "a change", (), False), ref == MAIN)
 
 
 class Playing:
@@ -153,12 +167,10 @@ class Life:
             self.leasing.prospects, self.leasing.ended, policy.url,
         )  # fmt: skip
         self.pushes = Pushes(parts)
-        self.starting = Starting(
-            StartingParts(
-                self.store, self.bells, self.clock, storage, self.index,  # type: ignore[arg-type]
-                self.pushes.verdicts, self.leasing.ended,
-            )
+        starts = StartingParts(
+            self.store, self.bells, self.clock, storage, self.index, Known(), self.leasing.ended,  # type: ignore[arg-type]
         )  # fmt: skip
+        self.starting, self.schedules = Starting(starts), Schedules(starts)
         self.upkeep = Upkeep(
             UpkeepParts(self.store, self.index, self.artifacts, self.leasing.ended, self.leasing.waits, self.clock),
             policy,
@@ -177,6 +189,7 @@ class Life:
             Sweep("dispatch", self.leasing.look, limits.LOOK_S, ("jobs", "want"), self.leasing.rest_s),
             Sweep("grants", self.leasing.recheck, limits.LOOK_S, topics=("people",)),
             Sweep("pushes", self.recovery.settle_pushes, limits.LOOK_S),
+            Sweep("schedules", self.schedules.once, limits.LOOK_S, ("schedules",)),
         ]
 
     def begin(self) -> None:

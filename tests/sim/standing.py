@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,8 @@ class Standing:
 
     world: World
     db: sqlite3.Connection
+    jobs: dict[int, Seen]
+    runs: Mapping[int, list[Seen]]
     queued: dict[int, Seen]
     held: dict[int, Seen]
     running: Counter[int]
@@ -175,6 +178,7 @@ class Standing:
                 self.breaks("I-01", f"job {job.id} runs longer than its {job.timeout_us / 1e6} s")
         self._removed_keys(ttl_s)
         self._waits_too_long()
+        self._late_schedules()
 
     def _removed_keys(self, ttl_s: float) -> None:
         world = self.world
@@ -195,6 +199,14 @@ class Standing:
                 if not job.set_aside and now - job.enqueued_at > late and not self._queued_lately(job, now - late):
                     self.breaks("I-01", f"job {job.id} waits longer than queue_timeout {timeout_s} s")
 
+    def _late_schedules(self) -> None:
+        """Each minute of a schedule is taken at the next look, or passed with a reason."""
+        world, now = self.world, self.world.life.clock.now()
+        late = round((limits.LOOK_S + 3 + 20 * world.life.store.slow_s) * 1e6)
+        if world.seconds_since(self._began_us) * 1e6 > late:
+            for row in self.db.execute("SELECT * FROM schedules WHERE next_at <= ?", (now - late,)):
+                self.breaks("a schedule", f"{tuple(row)} was due {(now - row['next_at']) / 1e6} s ago")
+
     def _queued_lately(self, job: Seen, since: int) -> bool:
         row = self.db.execute("SELECT queued_at FROM jobs WHERE id = ?", (job.id,)).fetchone()
         lately = self.world.caps[-1][0]  # settings changed: the sweep has had no time yet
@@ -211,7 +223,10 @@ class Standing:
         """I-24: a reason that is shown is true, and none is shown exactly when nothing stands in the way."""
         world = self.world
         desk = world.life.leasing._desk
-        if not self.queued or not len(world.life.roster):
+        if not len(world.life.roster):
+            return
+        self._blocked_explained()
+        if not self.queued:
             return
         job = world.rng.choice(list(self.queued.values()))
         asks, cap, now = desk.asks(), desk.policy.cap, world.life.clock.now()
@@ -226,3 +241,53 @@ class Standing:
                 if job.id in self.damaged:
                     continue
                 self.breaks("I-24", f"job {job.id} and {verdict.runner}: shown {shown}, true are {sorted(true)}")
+
+    def _blocked_explained(self) -> None:
+        """I-24 of a blocked job: what it is said to wait for is not over, and every runner is given the same reason."""
+        world, desk = self.world, self.world.life.leasing._desk
+        blocked = [job for job in self.jobs.values() if job.state is State.BLOCKED and not job.set_aside]
+        if not blocked:
+            return
+        job = world.rng.choice(blocked)
+        if any(one.set_aside or one.id in self.damaged for one in self.runs[job.run]):
+            return
+        explained = world.life.store.glimpse(reads.explain_job, job.id, desk.asks(), desk.policy.cap)
+        said, group = explained.demand.waits_for, explained.demand.group
+        true = self._has_group(job, group) if self._in_line(job) else group is None and self._needs(job, said)
+        code = Why.WAITS_FOR if group is None else Why.CONCURRENCY_GROUP
+        shown = {None if verdict.reason is None else verdict.reason.code for verdict in explained.verdicts}
+        self.whys[code] += 1
+        if not true or shown != {code}:
+            self.breaks(
+                "I-24", f"job {job.id} is blocked, said: {said!r}, group {group}, to runners {sorted(map(str, shown))}"
+            )
+
+    def _in_line(self, job: Seen) -> sqlite3.Row | None:
+        """Who has the group that the job or its run waits for."""
+        found: sqlite3.Row | None = self.db.execute(
+            "SELECT h.run_id, h.job_id, r.number, p.name, k.key FROM group_places g JOIN group_places h "
+            "ON h.repo_id = g.repo_id AND h.name = g.name AND h.within = g.within AND h.held_at IS NOT NULL "
+            "JOIN runs r ON r.id = h.run_id JOIN repos p ON p.id = r.repo_id LEFT JOIN jobs k ON k.id = h.job_id "
+            "WHERE g.run_id = ? AND (g.job_id IS NULL OR g.job_id = ?) AND g.held_at IS NULL",
+            (job.run, job.id),
+        ).fetchone()
+        return found
+
+    def _has_group(self, job: Seen, said: str | None) -> bool:
+        holder = self._in_line(job)
+        assert holder is not None, "asked of one in a line"
+        members = [one for one in self.runs[holder["run_id"]] if holder["job_id"] in (None, one.id)]
+        if any(one.set_aside or one.id in self.damaged for one in members):
+            return True  # the line goes on at the next sweep
+        key = "" if holder["key"] is None else f"/{holder['key']}"
+        going = any(one.state is not State.FINISHED for one in members)
+        return going and said == f"held by {holder['name']}/{holder['number']}{key}"
+
+    def _needs(self, job: Seen, said: str) -> bool:
+        mates = self.runs[job.run]
+        if said.startswith("max-parallel "):
+            active = [one for one in mates if one.state not in (State.BLOCKED, State.FINISHED)]
+            matrix = job.key.partition(".")[0]
+            return sum(one.key.partition(".")[0] == matrix for one in active) >= int(said.split()[1])
+        names = said.split(", ")
+        return any(one.key.partition(".")[0] in names and one.state is not State.FINISHED for one in mates)

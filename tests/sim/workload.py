@@ -8,11 +8,15 @@ from random import Random
 from typing import Any
 
 from tests.queueing import a_job, a_run
+from tests.unit.workflows.files import a_file
 from vole.base.ids import CommitId, RefName, RepoName
 from vole.flows.push.planning import Planned
+from vole.git.quarantine import Tip
 from vole.repos.model import RunDocument
 from vole.wire import codec
 from vole.wire.plan import Concurrency, JobPlan, RunPlan
+from vole.workflows.checks import parse
+from vole.workflows.model import Checked
 
 SETS: tuple[tuple[str, ...], ...] = ((), (), (), ("linux",), ("linux",), ("arm64", "linux"), ("fast",), ("gpu",))
 DEPLOY, STAGE = Concurrency("deploy"), Concurrency("stage")
@@ -58,6 +62,40 @@ SHAPES: dict[str, Any] = {
     "never": lambda: [a_job("x", if_="false")],
     "skipped": list,
 }
+
+
+# What stands in `.vole/workflows` of every tip, for starts without a push.
+FILES = {
+    "deploy.yml": """\
+on: {manual: {inputs: {to: {type: choice, options: [test, live], default: test}}}}
+concurrency: deploy
+jobs:
+  build: {steps: [{run: make}]}
+  ship: {needs: build, steps: [{run: make ship}]}
+""",
+    "minutely.yml": """\
+on: {manual: {}, schedule: [{cron: "* * * * *"}]}
+jobs:
+  check: {runs-on: linux, steps: [{run: make check}]}
+""",
+}
+
+
+class Known:
+    """The verdicts on every tip: FILES, judged once."""
+
+    def __init__(self) -> None:
+        self._verdict = _judged()
+
+    def recalled(self, _: Tip, __: frozenset[str]) -> Checked:
+        return self._verdict
+
+
+@cache
+def _judged() -> Checked:
+    verdict = parse(tuple(a_file(text, name) for name, text in FILES.items()), frozenset({"linux"}))
+    assert not verdict.problems, verdict.lines
+    return verdict
 
 
 @cache

@@ -182,7 +182,8 @@ def test_a_document_that_cannot_be_read_sets_its_job_aside_and_the_result_before
 def test_max_parallel_holds_the_rest_of_a_matrix_back(queue):
     run = queue.enqueue(a_run(*[a_job(f"m.{n}", max_parallel=2) for n in (1, 2, 3, 4)]))
     assert list(queue.states(run).values()) == ["queued", "queued", "blocked", "blocked"]
-    assert queue.one("SELECT reason FROM jobs WHERE key = 'm.3'")["reason"] == "waits for max-parallel 2"
+    reasons = [row["reason"] for row in queue.all("SELECT reason FROM jobs ORDER BY ordinal")]
+    assert reasons == ["", "", "waits for max-parallel 2", "waits for max-parallel 2"]
 
     end(queue, "m.1")
 

@@ -210,7 +210,7 @@ def _decide(tx: Tx, index: QueueIndex, job: Job, waiting: _Waiting) -> Job:
     active = sum(1 for other in waiting.named(job.job) if other.state in _ACTIVE)
     if plan.max_parallel is not None and active >= plan.max_parallel:
         waiting.full.add(job.job)
-        _wait_for(tx, job, f"max-parallel {plan.max_parallel}")
+        _wait_for_room(tx, job, plan.max_parallel)
         return job
     direct, before = waiting.ended(waiting.needs[job.id]), waiting.ended(waiting.ancestors(job))
     try:
@@ -243,9 +243,16 @@ def _take_turn(tx: Tx, index: QueueIndex, job: Job, plan: JobPlan, waiting: _Wai
     return job
 
 
-def _wait_for(tx: Tx, job: Job, what: str) -> None:
+def _wait_for_room(tx: Tx, job: Job, most: int) -> None:
+    """Say so of each that is left of the job's matrix: they need the same."""
     tx.run(
-        "UPDATE jobs SET reason = :reason WHERE id = :job AND state = 'blocked'", reason=f"waits for {what}", job=job.id
+        """
+        UPDATE jobs
+        SET reason = :reason
+        WHERE run_id = :run AND job = :job AND state = 'blocked' AND reason <> :reason""",
+        reason=f"waits for max-parallel {most}",
+        run=job.run,
+        job=job.job,
     )
 
 
