@@ -164,10 +164,15 @@ def cancel(world: World, rng: Random) -> str:
         return ""
     repo, number, keys = chosen
     key = JobKey(rng.choice(keys)) if keys and rng.random() < 0.4 else None
+    world.do(_cancelled(world, RepoName(repo), RunNumber(number), key))
+    return f"cancel {repo}/{number}{f'/{key}' if key else ''}"
+
+
+async def _cancelled(world: World, repo: RepoName, number: RunNumber, key: JobKey | None) -> None:
     person = world.person("ada")
     assert person is not None
-    world.do(world.life.leasing.cancel(person, RepoName(repo), RunNumber(number), key, "enough"))
-    return f"cancel {repo}/{number}{f'/{key}' if key else ''}"
+    await world.life.leasing.cancel(person, repo, number, key, "enough")
+    world.checker.was_cancelled(repo, number, key)
 
 
 def rerun(world: World, rng: Random) -> str:

@@ -74,6 +74,8 @@ class Checker(Standing):
         self.begun: list[tuple[int, str]] = []  # runs that people were told of, and the branch they named
         self.moved_count = 0
         self.groups = Groups(self)
+        self._drained: dict[int, int] = {}  # session → commits when its drain was noted
+        self._dismissed: dict[int, int] = {}  # session whose key was removed → awake since
         self._taken: Counter[int] = Counter()  # leases of the change that is looked at
         self._last_event = 0
 
@@ -90,6 +92,7 @@ class Checker(Standing):
             return
         self._grants.clear()
         self._names.clear()
+        self._sessions(name)
         touched = self.db.execute("SELECT place, how, id, epoch FROM touched ORDER BY rowid").fetchall()
         if not touched:
             return
@@ -113,6 +116,19 @@ class Checker(Standing):
         jobs = {row[2] for row in touched if row[0] == "jobs"}
         runs = {row[2] for row in touched if row[0] == "runs"}
         self._run_states(runs | {self.jobs[job].run for job in jobs if job in self.jobs})
+
+    def _sessions(self, change: str) -> None:
+        """Whom no job may go to from the next look on, and whose leases are to end at once."""
+        roster = self.world.life.roster
+        if change == "note_draining":
+            for session in roster:
+                if session.draining:
+                    self._drained.setdefault(session.id, self.commits)
+        elif change == "_remove_key":
+            keys = {row[0] for row in self.db.execute("SELECT fingerprint FROM keys")}
+            for session in roster:
+                if session.key_fingerprint not in keys:
+                    self._dismissed.setdefault(session.id, self.world.awake_us())
 
     def _is(self, job: int, state: State) -> bool:
         return job in self.jobs and self.jobs[job].state is state
@@ -206,7 +222,6 @@ class Checker(Standing):
         ).fetchone()
         job.session = held["session_id"]
         labels, filtered = set(json.loads(held["labels"])), json.loads(held["repos"])
-        mine = sum(other.session == job.session for other in self.held.values()) + 1
         (deadline,) = self.db.execute("SELECT deadline_at FROM jobs WHERE id = ?", (job.id,)).fetchone()
         if deadline is None or deadline > row["at"] + seconds(
             limits.lease_times(self.world.policy.ttl_s).start_window_s
@@ -223,13 +238,21 @@ class Checker(Standing):
             self.breaks("I-08", f"job {job.id} of {name} was leased past the filter {filtered}")
         if self._rests(job, held["key_fingerprint"], held["runner"], row["at"]):
             self.breaks("I-08", f"job {job.id} went to {held['runner']}, which gave it back within the minute")
-        if mine > held["slots"]:
-            self.breaks("I-11", f"session {job.session} has {mine} leases in {held['slots']} slots")
+        self._has_room(job, held["slots"], name)
+        self._in_order(job, row, held, labels, filtered)
+        self._taken[job.repo] += 1
+
+    def _has_room(self, job: Seen, slots: int, name: str) -> None:
+        """Of runner and repository."""
+        mine = sum(other.session == job.session for other in self.held.values()) + 1
+        if mine > slots:
+            self.breaks("I-11", f"session {job.session} has {mine} leases in {slots} slots")
+        session = self.world.life.roster.get(job.session)  # type: ignore[arg-type]
+        if session is not None and session.draining and self.commits > self._drained.get(session.id, self.commits) + 2:
+            self.breaks("the grant", f"job {job.id} was leased to session {job.session}, which drains")
         caps = self._caps()
         if None not in caps and self.running[job.repo] + 1 > max(cap for cap in caps if cap is not None):
             self.breaks("I-10", f"repository {name} has {self.running[job.repo] + 1} leases, its cap is {caps}")
-        self._in_order(job, row, held, labels, filtered)
-        self._taken[job.repo] += 1
 
     def _in_order(self, job: Seen, row: sqlite3.Row, held: sqlite3.Row, labels: set[str], filtered: list[str]) -> None:
         """I-23: of all that this runner could have, the least busy repository's oldest job."""
@@ -289,8 +312,11 @@ class Checker(Standing):
             self._ended_by_word(job, lease, cause, found["conclusion"])
         if cause == EndCause.EXPIRED and change != "sweep":
             self.breaks("I-16", f"{lease} expired in {change}")
-        if detail.get("losses", 0) >= limits.ATTEMPTS_MAX and detail["to"] != State.FINISHED:
-            self.breaks("I-19", f"job {job.id} lost {detail['losses']} attempts")
+        job.lost += row["kind"] == Happening.LOST
+        if job.lost >= limits.ATTEMPTS_MAX and detail["to"] != State.FINISHED:
+            self.breaks("I-19", f"job {job.id} lost {job.lost} attempts")
+        if cause == EndCause.DISCONNECTED and job.state is State.RUNNING:
+            self.breaks("I-14", f"{lease} was running, and ended with its connection")
         job.started_us = 0
 
     def _ended_by_time(self, job: Seen, lease: LeaseRef, cause: str) -> None:
@@ -359,6 +385,8 @@ class Checker(Standing):
         self._sleepers.clear()
         self._keyless.clear()
         self._fenced.clear()
+        self._dismissed.clear()
+        self._drained.clear()
         self._began_us = self.world.ran_us
 
     def offered(self, job: runner.Job, keeper: Keeper) -> None:
@@ -393,6 +421,15 @@ class Checker(Standing):
         if not gone:
             self.told[push] = told
         return told
+
+    def was_cancelled(self, repo: str, number: int, key: str | None) -> None:
+        """A cancel was answered: none of its jobs waits or runs on as if nothing were."""
+        row = self.db.execute(
+            "SELECT r.id FROM runs r JOIN repos p ON p.id = r.repo_id WHERE p.name = ? AND r.number = ?", (repo, number)
+        ).fetchone()
+        for job in [] if row is None else self.runs[row["id"]]:
+            if key in (None, job.key) and job.state not in (State.CANCELLING, State.FINISHED):
+                self.breaks("I-14", f"job {job.id} was cancelled, and it is {job.state}")
 
     # ---- what the actions choose from
 

@@ -42,6 +42,7 @@ class Seen:
     timeout_us: int = 0
     rests: dict[tuple[str, str], int] = field(default_factory=dict)  # (key, runner) → when it gave the job back
     set_aside: bool = False
+    lost: int = 0  # attempts
 
 
 class Standing:
@@ -55,6 +56,7 @@ class Standing:
     held: dict[int, Seen]
     running: Counter[int]
     damaged: set[int]
+    _dismissed: dict[int, int]
     whys: Counter[str]
 
     def __init__(self) -> None:
@@ -106,6 +108,7 @@ class Standing:
         self._served_lately.append({one.id: frozenset(map(int, one.serves)) for one in world.life.roster})
         self._sleeping()
         self._half_fenced()
+        self._outstaying()
         if world.rng.random() < 0.1:
             self._overdue()
             self._faults()
@@ -146,6 +149,13 @@ class Standing:
                 del self._fenced[key]
             elif self.world.awake_us() - since > (1.0 + slow_s) * 1e6:
                 self.breaks("I-05", f"{key} was fenced, and it is still held by the one that was told so")
+
+    def _outstaying(self) -> None:
+        """SR-27: a connection whose key was removed ends, and its leases with it, at once."""
+        for job in self.held.values():
+            since = self._dismissed.get(job.session)
+            if since is not None and self.world.awake_us() - since > (2.0 + 8 * self.world.life.store.slow_s) * 1e6:
+                self.breaks("SR-27", f"job {job.id} is still held by {job.session}, whose key was removed")
 
     def _obstacles(self, job: Seen, session: Any, cap: int | None, now: int) -> set[Why]:
         """Everything that keeps this job from this runner, by the tables."""

@@ -103,6 +103,13 @@ def test_what_failed_is_run_again_with_what_needs_it_and_the_rest_keeps_its_resu
     assert reason == "not run again: this is the result of app/1/build"
 
 
+def test_what_was_skipped_and_is_not_run_again_is_still_skipped(queue):
+    old = queue.enqueue(a_run(a_job("never", if_="false"), a_job("test")))
+    end(queue, "failure")
+
+    assert keys(queue, rerun(queue, old, failed=True)) == {"never": "skipped", "test": "queued"}
+
+
 def test_a_cancelled_job_counts_as_not_done(queue):
     old = queue.enqueue(a_run(a_job("test.1"), a_job("test.2")))
     end(queue, "failure")
