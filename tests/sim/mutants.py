@@ -191,22 +191,22 @@ MUTANTS: tuple[Mutant, ...] = (
 
 # Which the simulation does not see, for it is too rare or another guard stands behind it, and the test that does.
 ELSEWHERE = {
-    "a newer one cancels its own run": "jobs/test_groups.py::test_combinations_of_one_group_go_one_after_the_other_and_cancel_none_of_their_own",
-    "what is carried has another result": "jobs/test_rerun.py::test_what_was_skipped_and_is_not_run_again_is_still_skipped",
+    "a newer one cancels its own run": "jobs/test_groups.py::test_combinations_of_one_group_go_one_after_the_other_and_cancel_none_of_their_own",  # noqa: E501
+    "what is carried has another result": "jobs/test_rerun.py::test_what_was_skipped_and_is_not_run_again_is_still_skipped",  # noqa: E501
     "a lease stays in the index": "jobs/test_index.py::test_a_repository_whose_leases_ended_comes_first_again",
     "a want asked twice gets two jobs": "jobs/test_granting.py::test_the_same_token_asked_again_gets_the_same_lease",
     "a move asks for no state": "jobs/test_moves.py::test_a_move_from_where_the_row_no_longer_is_changes_nothing",
-    "losses are not counted": "jobs/test_leases.py::test_a_job_that_lost_its_runner_three_times_is_lost_with_that_reason",
+    "losses are not counted": "jobs/test_leases.py::test_a_job_that_lost_its_runner_three_times_is_lost_with_that_reason",  # noqa: E501
     "another result is taken too": "jobs/test_leases.py::test_another_result_for_the_same_attempt_is_refused",
     "a settled push is settled again": "repos/test_repos_ledger.py::test_confirming_twice_is_confirming_once",
     "a push starts its runs twice": "jobs/test_runs.py::test_a_source_makes_its_run_once",
     "two intents at a time": "repos/test_repos_ledger.py",
-    "a broken link takes back the word": "ssh/test_runner_door.py::test_a_last_word_is_carried_through_when_its_connection_is_lost",
+    "a broken link takes back the word": "ssh/test_runner_door.py::test_a_last_word_is_carried_through_when_its_connection_is_lost",  # noqa: E501
     "a gone request is served": "flows/test_leasing.py::test_a_want_that_is_withdrawn_too_late_gives_its_lease_back",
-    "a superseded link lives on": "flows/test_leasing.py::test_a_process_that_reconnects_comes_back_to_its_leases_and_its_old_connection_is_superseded",
-    "a log begins anywhere": "evidence/test_logs.py::test_an_append_elsewhere_is_answered_with_the_right_offset_and_writes_nothing",
+    "a superseded link lives on": "flows/test_leasing.py::test_a_process_that_reconnects_comes_back_to_its_leases_and_its_old_connection_is_superseded",  # noqa: E501
+    "a log begins anywhere": "evidence/test_logs.py::test_an_append_elsewhere_is_answered_with_the_right_offset_and_writes_nothing",  # noqa: E501
     "any log is complete": "jobs/test_leases.py::test_a_log_is_complete_or_marked_with_the_reason",
-    "the end of a rest is not waited for": "flows/test_leasing.py::test_a_job_that_was_given_back_goes_when_its_rest_is_over_though_nothing_rings",
+    "the end of a rest is not waited for": "flows/test_leasing.py::test_a_job_that_was_given_back_goes_when_its_rest_is_over_though_nothing_rings",  # noqa: E501
 }
 PROVEN = tuple(mutant for mutant in MUTANTS if mutant.name not in ELSEWHERE)
 

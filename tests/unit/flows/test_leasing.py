@@ -14,7 +14,7 @@ from tests.leasing_server import Server
 from tests.queueing import POLICY, a_hello, a_job, a_result, a_run
 from vole.base import limits
 from vole.base.clock import seconds
-from vole.base.errors import Conflict, Denied, Exhausted, Fenced, Invalid, NotFound
+from vole.base.errors import Conflict, Denied, Exhausted, Fenced, Invalid, NotFound, Unavailable
 from vole.base.ids import CommitId, JobKey, RepoName, RunNumber
 from vole.base.supervise import Sweep
 from vole.evidence.model import WrongOffset
@@ -336,9 +336,7 @@ async def _do(server, session, key, deed):
     elif deed == "cancel":
         await leasing.cancel(OPERATOR, RepoName("app"), RunNumber(1), None, "")
     elif deed == "expiry":
-        for _ in range(16):  # one gap of all of it would move the deadline
-            server.clock.advance(seconds(1))
-            await server.upkeep.once()
+        await _window_passes(server)
     elif deed == "cap":
         leasing.reconfigure(_Queue())
     else:
@@ -431,6 +429,64 @@ def test_a_want_that_is_withdrawn_too_late_gives_its_lease_back(tmp_path, moment
             (attempt,) = server.rows("SELECT end_cause FROM attempts")
             assert attempt["end_cause"] == "disconnected"
             assert (await server.gets(session, "t2")).lease.epoch == 2
+
+    run(story())
+
+
+class _Refusing(_Late):
+    """The store that cannot write one change just now: `refused` is its name."""
+
+    refused = ""
+
+    async def write(self, change, /, *args, **kwargs):
+        if change.__name__ == self.refused:
+            raise Unavailable("the store cannot write just now: disk full")
+        return await super().write(change, *args, **kwargs)
+
+
+async def _window_passes(server):
+    for _ in range(16):  # one gap of all of it would move the deadline
+        server.clock.advance(seconds(1))
+        await server.upkeep.once()
+
+
+@pytest.mark.proves("I-18")
+def test_a_goodbye_that_could_not_be_written_leaves_nobody_behind_and_the_start_window_gives_the_job_back(tmp_path):
+    async def story():
+        async with a_server(tmp_path) as server:
+            session = await server.connects("mac-1")
+            await server.enqueues(a_run())
+            await server.gets(session)
+            server.db.__class__, server.db.refused = _Refusing, "_disconnect"
+
+            with pytest.raises(Unavailable):
+                await server.leasing.goodbye(session, cause="lost")
+
+            server.db.refused = ""
+            assert list(server.roster) == []
+            await _window_passes(server)
+            await server.account("two", "app")
+            assert (await server.gets(await server.connects("two"), "t2")).lease.epoch == 2
+
+    run(story())
+
+
+@pytest.mark.proves("I-18")
+def test_a_give_back_that_fails_keeps_nobody_elses_answer_and_the_start_window_gives_the_job_back(tmp_path):
+    async def story():
+        async with a_server(tmp_path) as server:
+            session = await server.connects("mac-1", slots=2)
+            gone, other = await server.asks(session, "t1", 0), await server.asks(session, "t2", 1)
+            await server.enqueues(a_run(a_job("x"), a_job("y")))
+            server.db.__class__, server.db.refused = _Refusing, "_undelivered"
+            _Late.then = gone.cancel
+
+            assert await server.leasing.look() == 2
+
+            assert (await other).key == "y"
+            assert gone.cancelled()
+            await _window_passes(server)
+            assert server.rows("SELECT end_cause FROM attempts ORDER BY job_id")[0]["end_cause"] == "not_started"
 
     run(story())
 

@@ -15,7 +15,7 @@ from tests.aio import run
 from tests.unit.runner.desk import a_hello, a_link, a_target, leased
 from tests.unit.runner.forge import Forge, a_forge, a_repository
 from vole.base import limits
-from vole.base.errors import Denied, Invalid
+from vole.base.errors import Denied, Invalid, Unavailable
 from vole.wire import codec, runner
 from vole.wire.runner import ANSWERS, FROM_RUNNER, FROM_SERVER, LeaseRef, Open, Refusal, Refused
 from vole_runner.link import Bytes, Link
@@ -123,6 +123,24 @@ def test_a_frame_that_breaks_the_rules_ends_the_link(tmp_path: Path, line: bytes
             await forge.queue.until(lambda: forge.queue.goodbyes)
 
             assert refused.code is Refusal.INVALID
+
+    run(story())
+
+
+def test_a_connection_ends_whose_goodbye_could_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(*_: object, **__: object) -> None:
+        raise Unavailable("the store cannot write just now: disk full")
+
+    async def story() -> None:
+        async with a_forge(tmp_path) as forge:
+            monkeypatch.setattr(forge.queue, "goodbye", fails)
+            link = await Link.connect(a_target(forge))
+            control = await welcomed(link)
+
+            control.send(FROM_RUNNER.encode(runner.Bye()))
+
+            async with asyncio.timeout(5):
+                await link.lost()
 
     run(story())
 

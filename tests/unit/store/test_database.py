@@ -41,6 +41,18 @@ async def _open(tmp_path) -> Database:
     return await Database.open(tmp_path / "vole.db", ManualClock(), SeededEntropy())
 
 
+def test_a_store_that_cannot_be_opened_says_so_and_ends_its_thread(tmp_path):
+    (tmp_path / "vole.db").mkdir()
+    before = set(threading.enumerate())
+
+    with pytest.raises(Unavailable, match="the store cannot write just now: unable to open database file"):
+        run(_open(tmp_path))
+
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5)
+        assert not thread.is_alive()
+
+
 def test_a_change_is_seen_by_the_next_read(tmp_path):
     async def story():
         db = await _open(tmp_path)
