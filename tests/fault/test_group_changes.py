@@ -45,7 +45,7 @@ async def enqueues(world: World, push: int, **wish: object) -> None:
     server.check()
 
 
-@pytest.mark.proves("I-12", "I-16", "I-21", "I-22")
+@pytest.mark.proves("I-12", "I-21", "I-22")
 @pytest.mark.parametrize("when", ["before", "inside", "after"])
 @pytest.mark.parametrize("name", OF_A_GROUP)
 def test_dying_at_a_change_of_a_group_loses_no_turn_and_doubles_none(tmp_path, name, when):
