@@ -158,7 +158,7 @@ async def troubles(world: World) -> None:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.proves("I-14", "I-19", "I-20")
+@pytest.mark.proves("I-14", "I-20")
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_ends_leases_happens_whole_or_not_at_all_and_then_again(tmp_path, stubborn, kind, monkeypatch):
     monkeypatch.setattr(Failing, "kind", kind)

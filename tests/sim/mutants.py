@@ -191,6 +191,8 @@ MUTANTS: tuple[Mutant, ...] = (
 
 # Which the simulation does not see, for it is too rare or another guard stands behind it, and the test that does.
 ELSEWHERE = {
+    "a job is lost for ever again": "jobs/test_lease.py::test_a_lost_job_is_run_again_until_it_was_lost_three_times",
+    "a new cap rings no bell": "flows/test_leasing.py::test_whatever_can_make_work_leasable_rings",
     "a newer one cancels its own run": "jobs/test_groups.py::test_combinations_of_one_group_go_one_after_the_other_and_cancel_none_of_their_own",  # noqa: E501
     "what is carried has another result": "jobs/test_rerun.py::test_what_was_skipped_and_is_not_run_again_is_still_skipped",  # noqa: E501
     "a lease stays in the index": "jobs/test_index.py::test_a_repository_whose_leases_ended_comes_first_again",
