@@ -203,7 +203,7 @@ def check(server: Server) -> None:
     assert server.index.held == {}
 
 
-@pytest.mark.proves("I-02", "I-06", "I-07", "I-09", "I-21", "I-22", "I-33", "I-34")
+@pytest.mark.proves("I-06", "I-07", "I-09", "I-21", "I-22", "I-34")
 @pytest.mark.parametrize("when", ["before", "inside", "after"])
 @pytest.mark.parametrize("name", CHANGES)
 def test_dying_at_a_change_loses_nothing_and_doubles_nothing(tmp_path, name, when):
