@@ -298,7 +298,7 @@ def test_a_person_starts_cancels_and_runs_again_by_the_buttons(tmp_path, width, 
             seen.append(await page.inner_text("#part-head"))
             await page.click("text=Run again what failed")
             await page.wait_for_url("**/app/runs/3")
-            await page.click("text=app/2")
+            await page.click("a:has-text('app/2')")
             seen.append(await page.inner_text("#part-head"))
             faults += await wide(page)
             return seen, faults
