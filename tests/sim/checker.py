@@ -408,7 +408,12 @@ class Checker(Standing):
             self.breaks("I-06", f"{lease} was answered as finished to {keeper.session}, and the row says {tuple(row)}")
 
     def fenced(self, keeper: Keeper, lease: LeaseRef) -> None:
-        """I-05: only whoever holds nothing is told so. A lease that is over never lives again."""
+        """I-05: only whoever holds nothing is told so. A lease that is over never lives again.
+
+        What a runner said of a lease before it was given to it is refused too, and it may have it when it hears so.
+        """
+        if lease_key(lease) in keeper.lied_of:
+            return
         live = "SELECT 1 FROM attempts WHERE job_id = ? AND epoch = ? AND session_id = ? AND ended_at IS NULL"
         if self.db.execute(live, (*lease_key(lease), keeper.session)).fetchone() is not None:
             self._fenced.setdefault(lease_key(lease), self.world.awake_us())

@@ -73,6 +73,7 @@ class Keeper:
         self.works: dict[LeaseRef, Work] = {}
         self.wants: dict[int, str] = {}
         self.past: list[Work] = []
+        self.lied_of: set[tuple[int, int]] = set()  # leases that it spoke of when they were not its own
         self._tokens = 0
         self._ticking = False
 
@@ -218,7 +219,7 @@ class Keeper:
         rng = self.world.rng
         work = Work(ref, job.slot, None, conclusion=rng.choice(CONCLUSIONS))
         self.works[ref] = work
-        dice = rng.random()
+        dice = 1.0 if self.world.peace else rng.random()
         if dice < 0.06:
             self._send(runner.Handback(ref.job, ref.epoch, "it could not begin"))
             self._drop(work)
@@ -378,6 +379,8 @@ class Keeper:
         if isinstance(message, runner.Finish):
             lease = LeaseRef(message.job, message.epoch)
             self.world.checker.said_results.setdefault(lease, set()).add((self.session, message.conclusion))
+        for lease in message.leases if isinstance(message, runner.Renew) else (message,):
+            self.lied_of.add((lease.job, lease.epoch))
         self._send(message)
 
 

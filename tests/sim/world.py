@@ -67,6 +67,7 @@ class World:
         self.frozen_until = self.gone_until = 0
         self.stalled_s = 0.0  # in this life of the server, by stops that it notices
         self.stopped_us = 0  # by every stop, also those that it does not notice
+        self.peace = False  # no runner dies or gives back any more
         self.ran_us = 0  # how long a server was up and not stalled
         self.workload = Workload(self.rng)
         self.children: list[Callable[[bool], None]] = []  # git programs on their way: told whether they move the refs
@@ -262,6 +263,7 @@ class World:
 
     def heal(self) -> None:
         """Peace: nothing is slow or wrong any more, and there is a runner for every label of every repository."""
+        self.peace = True
         self.life.store.slow_s = 0.0
         self.policy = replace(self.policy, cap=None, queue_timeout_s=60.0)
         self.caps.append((self.ran_us / 1e6, None))

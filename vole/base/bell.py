@@ -12,7 +12,7 @@ class Bells:
     """Bells by topic: `jobs`, `run:<id>`, `log:<job>`, `runners`. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._waiting: defaultdict[str, dict[asyncio.Event, None]] = defaultdict(dict)  # rung in their order
 
     def ring(self, *topics: str) -> None:
         """Wake everyone who listens to one of `topics`."""
@@ -25,12 +25,12 @@ class Bells:
         """A listener that hears every ring from here on, also those between its waits."""
         event = asyncio.Event()
         for topic in topics:
-            self._waiting[topic].add(event)
+            self._waiting[topic][event] = None
         try:
             yield Listener(event)
         finally:
             for topic in topics:
-                self._waiting[topic].discard(event)
+                self._waiting[topic].pop(event, None)
                 if not self._waiting[topic]:
                     del self._waiting[topic]
 

@@ -97,7 +97,7 @@ class _Control:
         self._leasing = leasing
         self._person = person
         self._wants: dict[int, tuple[str, asyncio.Task[None]]] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # ended in the order in which they began
         self._words: set[asyncio.Task[Any]] = set()  # last words on a lease
 
     async def serve(self) -> str:
@@ -117,14 +117,16 @@ class _Control:
         What was said last of a lease is carried through: cut short between its change and the bell, it would free a
         place that nobody hears of.
         """
-        for task in self._tasks - self._words:
-            if not task.cancelling():  # once: it may be giving back what nobody was there to take
+        for task in list(self._tasks):
+            if (
+                task not in self._words and not task.cancelling()
+            ):  # once: it may be giving back what nobody was there to take
                 task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _spawn(self, part: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.create_task(part)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._done)
         return task
 
@@ -132,7 +134,7 @@ class _Control:
         self._words.add(self._spawn(part))
 
     def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         self._words.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, VoleError):
             _log.error("runner link failed", account=self._person.name, trace=error)

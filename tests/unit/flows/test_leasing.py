@@ -231,6 +231,24 @@ def test_a_removed_key_ends_its_session_its_wants_and_its_leases_at_the_next_rec
     run(story())
 
 
+@pytest.mark.proves("SR-27", "I-14")
+def test_a_key_that_is_removed_while_its_runner_is_gone_ends_the_leases_it_still_had(tmp_path):
+    async def story():
+        async with a_server(tmp_path) as server:
+            session = await server.connects("mac-1")
+            await server.enqueues(a_run())
+            job = await server.takes(session)
+            await server.leasing.started(session, runner.Started(job.lease.job, job.lease.epoch))
+            await server.leasing.goodbye(session, cause="its link was cut")
+            await server.db.write(people.remove_key, "SHA256:mac-1")
+
+            await server.leasing.recheck()
+
+            assert [row["end_cause"] for row in server.rows("SELECT end_cause FROM attempts")] == ["key_removed"]
+
+    run(story())
+
+
 @pytest.mark.proves("SR-27", "I-13")
 def test_a_grant_that_is_taken_or_given_counts_for_parked_wants(tmp_path):
     async def story():

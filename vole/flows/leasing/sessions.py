@@ -11,6 +11,7 @@ from vole.base.errors import Denied, Invalid
 from vole.base.ids import RepoId, RepoName, SessionId
 from vole.flows.leasing.desk import Desk
 from vole.jobs import ledger as jobs
+from vole.jobs import reads as job_reads
 from vole.jobs.index import QueueIndex
 from vole.jobs.model import EndCause, Ended, Touched
 from vole.people import reads as people
@@ -78,8 +79,6 @@ class Sessions:
         """Read again what every connected key may do. A removed key ends its sessions and their leases."""
         parts = self.desk.parts
         sessions = list(parts.roster)
-        if not sessions:
-            return
         grants = await parts.db.read(_grants_of, {session.key_fingerprint for session in sessions})
         for session in sessions:
             granted = grants.get(session.key_fingerprint)
@@ -90,6 +89,8 @@ class Sessions:
                 noted = await parts.db.write(runners.note_serves, session.id, serves)
                 session.granted, session.serves, session.serves_as = frozenset(granted), serves, noted
                 parts.bells.ring("jobs", "runners", "queue")
+        for gone in await parts.db.read(job_reads.keyless_holders):  # whose connection was lost before its key
+            self.desk.tell(await parts.db.write(_dismiss, parts.index, gone))
 
     async def _end(self, session: Session) -> None:
         parts = self.desk.parts
@@ -222,4 +223,8 @@ def _disconnect(tx: Tx, index: QueueIndex, session: Session, cause: str) -> Touc
 
 def _remove(tx: Tx, index: QueueIndex, session: Session) -> Touched:
     runners.disconnect(tx, session.id, session.connected_at)
-    return jobs.end_session(tx, index, session.id, EndCause.KEY_REMOVED, "the runner's key was removed")
+    return _dismiss(tx, index, session.id)
+
+
+def _dismiss(tx: Tx, index: QueueIndex, session: SessionId) -> Touched:
+    return jobs.end_session(tx, index, session, EndCause.KEY_REMOVED, "the runner's key was removed")

@@ -411,6 +411,18 @@ async def attempt_rows(view: View, run: RunId) -> list[AttemptRow]:
     return [shown.attempt_row(row) for row in found]
 
 
+async def keyless_holders(view: View) -> list[SessionId]:
+    """The runner processes that hold leases under a key that is gone."""
+    found = await view.all(
+        """
+        SELECT DISTINCT a.session_id
+        FROM attempts a
+        WHERE a.ended_at IS NULL
+          AND NOT EXISTS (SELECT 1 FROM keys k WHERE k.fingerprint = a.key_fingerprint AND k.kind = 'runner')"""
+    )
+    return [SessionId(row["session_id"]) for row in found]
+
+
 async def attempt_ended(view: View, job: JobId, epoch: Epoch) -> bool:
     """True when the lease is over, or gone with its repository."""
     live = "SELECT 1 FROM attempts WHERE job_id = :job AND epoch = :epoch AND ended_at IS NULL"
