@@ -19,8 +19,11 @@ from vole.base.entropy import SystemEntropy
 from vole.base.errors import VoleError
 from vole.base.ids import AccountId, AccountName, RepoName
 from vole.base.offload import Offload
+from vole.flows.gating import Gating, GatingParts
 from vole.flows.push import Pushes, PushParts
+from vole.flows.push.verdicts import Verdicts
 from vole.flows.recovery import Recovery
+from vole.git.records import RecordKeys
 from vole.git.service import GitPrograms
 from vole.git.storage import Storage
 from vole.jobs.index import QueueIndex
@@ -222,7 +225,11 @@ async def forge(folder: Path, database: type[Database] = Database, *, parser: bo
     if parser:
         await offload.start()
     programs = GitPrograms(hooks, folder / "git.lock")
-    pushes = Pushes(PushParts(db, bells, storage, offload, index, _prospects, lambda _: None, "http://forge.test"))
+    verdicts, keys = Verdicts(offload), RecordKeys.open(folder / "record_ed25519", "0" * 32, SystemClock().now())
+    gating = Gating(GatingParts(db, bells, storage, verdicts, keys, "http://forge.test"))
+    pushes = Pushes(
+        PushParts(db, bells, storage, verdicts, index, _prospects, lambda _: None, gating.demand, "http://forge.test")
+    )
     recovery = Recovery(db, storage, pushes.settle_left)
     sock = socket.create_server(("127.0.0.1", 0))
     port = sock.getsockname()[1]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from vole.base import limits
+from vole.base.clock import Moment
 from vole.base.errors import Conflict, Exhausted, Invalid
-from vole.base.ids import Epoch, JobId, JobKey, RepoId, RepoName, RunNumber
+from vole.base.ids import AccountName, CommitId, Epoch, JobId, JobKey, RepoId, RepoName, RunNumber
 from vole.wire.runner import ArtifactFile
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -39,6 +41,23 @@ class Upload:
     job: JobId
     epoch: Epoch
     file: ArtifactFile
+
+
+StatusState = Literal["pending", "success", "failure", "error"]
+
+
+@dataclass(frozen=True)
+class Status:
+    """What an outside system says of a commit. Only data: pages show it, and a gate counts it only if it names it."""
+
+    commit: CommitId
+    context: str
+    state: StatusState
+    target_url: str
+    description: str
+    account: AccountName
+    created_at: Moment
+    updated_at: Moment
 
 
 def check_file(file: ArtifactFile) -> None:
