@@ -40,6 +40,7 @@ from vole.flows.recording import Recording
 from vole.flows.recovery import Recovery
 from vole.flows.retention import ArtifactRetention, Retention
 from vole.flows.starting import Schedules, Starting, StartingParts
+from vole.flows.statuses import Statuses
 from vole.flows.upkeep import Upkeep, UpkeepParts
 from vole.git import version as git_version
 from vole.git.bitmaps import Bitmaps
@@ -246,6 +247,7 @@ class App:
             administration=self.administration,
             leasing=self.leasing,
             starting=self.starting,
+            statuses=Statuses(self.db, self.storage),
             roster=self.roster,
             logs=self.logs,
             artifacts=self.artifacts,

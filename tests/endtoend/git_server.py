@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -88,7 +89,7 @@ async def said(*argv: str | Path, cwd: Path, env: dict[str, str] | None = None, 
         async with asyncio.timeout(CLIENT_S):
             out, err = await process.communicate(given)
     except BaseException:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # what it started too: git's ssh
         await process.wait()
         raise
     return Said(process.returncode or 0, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))

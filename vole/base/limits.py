@@ -226,6 +226,7 @@ GATED_REFS_MAX = 16  # branches with a gate that one push may move: each is judg
 GATE_RECORD_S = 3  # seconds a push waits for the record of what has just ended; it is written within one
 GATE_AUDIT_COMMITS_MAX = 500  # commits that one audit tells about, the newest; it takes some seconds
 STATUS_CONTEXTS_MAX = 100  # of one commit
+STATUS_URL_CHARS_MAX = 1_000  # of one target_url
 
 # Replay
 REPLAY_EVENTS_MAX = 200_000  # told again at once: half a minute of one core, 200 MB

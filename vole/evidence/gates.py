@@ -14,14 +14,14 @@ from vole.base import globs, limits
 from vole.base.clock import Moment
 from vole.base.errors import Invalid
 from vole.base.escape import visible
-from vole.base.ids import AccountName, CommitId, Epoch, JobKey, RefName, RunNumber
+from vole.base.ids import AccountName, CommitId, Epoch, JobKey, RefName, RepoName, RunNumber
 from vole.base.labels import nearest
 from vole.evidence import records
-from vole.evidence.model import Status
+from vole.evidence.model import Status, check_context
 from vole.evidence.records import AttemptRecord, Record, RunRecord
 
 _STATUS = "status:"
-_UNFINISHED = ("blocked", "queued", "leased", "running", "cancelling")
+_RED = "it is red: "
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,15 @@ def unmet(gate: Gate, declared: Sequence[Declared]) -> list[str]:
     return lines
 
 
-def judge(demand: Demand, commit: CommitId, run: RunSeen | None, document: Document) -> Judged:
+@dataclass(frozen=True)
+class Subject:
+    """What is judged: a commit of a repository."""
+
+    repository: RepoName
+    commit: CommitId
+
+
+def judge(demand: Demand, subject: Subject, run: RunSeen | None, document: Document) -> Judged:
     """Whether `document`, from the place that `run` points to, is a record of success of this job at this commit."""
     text = demand.requirement.text
     if run is None:
@@ -193,17 +201,17 @@ def judge(demand: Demand, commit: CommitId, run: RunSeen | None, document: Docum
         return Judged(text, address, why=why, remedy="wait")
     if document.commit is None or document.data is None:
         if document.why_not:
-            return Judged(text, address, why=f"its record does not count: {document.why_not}", remedy="rerun")
+            return Judged(text, address, why=f"its record does not count: {document.why_not}", remedy="again")
         red = _red(run, demand.key)
         if red:
-            return Judged(text, address, why=f"it is red: {red}", remedy="rerun")
+            return Judged(text, address, why=f"{_RED}{red}", remedy="rerun")
         return Judged(text, address, why="its record is not written yet", remedy="wait", soon=True)
     try:
-        why = _against(demand, commit, run, records.read(document.data))
+        why = _against(demand, subject, run, records.read(document.data))
     except Invalid as error:
         why = f"its record cannot be read: {error.sentence}"
     if why:
-        return Judged(text, address, why=why, remedy="rerun")
+        return Judged(text, address, why=why, remedy="rerun" if why.startswith(_RED) else "again")
     return Judged(text, address, document.commit)
 
 
@@ -217,25 +225,18 @@ def judge_status(requirement: Requirement, status: Status | None) -> Judged:
     return Judged(requirement.text, status.context)
 
 
-def check_context(text: str) -> str:
-    """The context of a status. Raises Invalid."""
-    if not text or len(text) > limits.TEXT_CHARS_MAX or visible(text) != text:
-        raise Invalid(f"context: 1 to {limits.TEXT_CHARS_MAX} printable characters, not '{visible(text, 80)}'")
-    return text
-
-
-def _against(demand: Demand, commit: CommitId, run: RunSeen, record: Record) -> str:
+def _against(demand: Demand, subject: Subject, run: RunSeen, record: Record) -> str:
     """What of the record is not what is demanded; empty where all of it is."""
-    same = (record.commit, record.workflow_path, record.workflow_blob) == (commit, demand.path, demand.blob)
-    if not same:
-        return "its record is of another commit or workflow"
+    said = (record.repository, record.commit, record.workflow_path, record.workflow_blob)
+    if said != (subject.repository, subject.commit, demand.path, demand.blob):
+        return "its record is of another repository, commit or workflow"
     if isinstance(record, RunRecord):
         if record.run != run.number:
             return "its record is of another run"
         skipped = record.conclusion == "skipped" and record.reason == "filter"
         if demand.key is not None and not skipped:
             return "its record is of another kind"
-        return "" if skipped or record.conclusion == "success" else f"it is red: {record.conclusion}"
+        return "" if skipped or record.conclusion == "success" else f"{_RED}{record.conclusion}"
     return _attempt_against(demand.key, run, record)
 
 
@@ -244,7 +245,7 @@ def _attempt_against(key: JobKey | None, run: RunSeen, record: AttemptRecord) ->
     if job is None or (record.run, record.job, record.attempt) != (job.run, job.key, job.epoch):
         return "its record is of another attempt"
     if record.outcome is None or record.outcome.conclusion != "success":
-        return f"it is red: {record.outcome.conclusion if record.outcome else record.conclusion}"
+        return f"{_RED}{record.outcome.conclusion if record.outcome else record.conclusion}"
     return ""
 
 

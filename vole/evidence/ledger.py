@@ -12,7 +12,7 @@ from vole.base.clock import seconds
 from vole.base.errors import Exhausted, NotFound
 from vole.base.ids import AccountName, CommitId, Epoch, JobId, RepoId, RunId
 from vole.evidence.gates import Requirement
-from vole.evidence.model import StatusState, check_file
+from vole.evidence.model import Reported, check_file
 from vole.store.database import Tx
 from vole.wire.runner import ArtifactFile, Finish, Mark
 
@@ -123,17 +123,7 @@ def remove_gate(tx: Tx, repo: RepoId, pattern: str) -> None:
         raise NotFound(f"there is no gate {pattern!r}", next_step="gate list says which there are")
 
 
-@dataclass(frozen=True)
-class Said:
-    """A status on its way in."""
-
-    context: str
-    state: StatusState
-    target_url: str
-    description: str
-
-
-def set_status(tx: Tx, repo: RepoId, commit: CommitId, said: Said, by: AccountName) -> None:
+def set_status(tx: Tx, repo: RepoId, commit: CommitId, said: Reported, by: AccountName) -> None:
     """Keep what was said last of a context. Raises Exhausted over STATUS_CONTEXTS_MAX."""
     key = {"repo": repo, "commit": commit, "context": said.context}
     count = "SELECT count(*) AS n FROM statuses WHERE repo_id = :repo AND commit_id = :commit AND context <> :context"

@@ -173,7 +173,9 @@ class Gating:
                 continue
             run = _run(seen, one)
             place = None if run is None else run.place(one.key)
-            judged.append(gates.judge(one, commit, run, documents.get(place or "", Document())))
+            judged.append(
+                gates.judge(one, gates.Subject(repo.name, commit), run, documents.get(place or "", Document()))
+            )
         return judged
 
     async def _declared(self, tip: Tip | None) -> tuple[Declared, ...]:
@@ -198,6 +200,7 @@ _REMEDIES = {
     "start": "; start it: git push origin {commit:.10}:refs/heads/try-{commit:.10}",
     "wait": "; push again when it is done",
     "rerun": "; run it again: ssh git@HOST rerun {repo}/{run} --failed",
+    "again": "; run it again: ssh git@HOST rerun {repo}/{run}",
     "status": "; who reports it: POST {url}/api/v1/repositories/{repo}/statuses/{commit}",
 }
 

@@ -18,6 +18,7 @@ from vole.web.api import fleet as fleet_api
 from vole.web.api import runs as runs_api
 from vole.web.api import site as site_api
 from vole.web.api import start as start_api
+from vole.web.api import statuses as statuses_api
 from vole.web.api.door import BASE
 from vole.web.pages import code, commit, fleet, history, home, jobs, runs, site, start, timeline
 from vole.web.pages.visit import Visit
@@ -102,6 +103,8 @@ ROUTES: tuple[Route, ...] = (
     Route(_REPOSITORY + "/file/{place:path}", "read", code_api.file),
     Route(_REPOSITORY + "/commits/{place:path}", "read", code_api.commits, query=_PAGES),
     Route(_REPOSITORY + "/commit/{commit}", "read", code_api.commit),
+    Route(_REPOSITORY + "/statuses/{commit}", "read", statuses_api.of_commit),
+    Route(_REPOSITORY + "/statuses/{commit}", "read", statuses_api.set_status, "POST", "proven", scope="status"),
     Route(_REPOSITORY + "/runs", "read", runs_api.of_repo, query=_PAGES),
     Route(_REPOSITORY + "/runs/{run}", "read", runs_api.run),
     Route(_REPOSITORY + "/runs/{run}/{job}", "read", runs_api.job),

@@ -18,7 +18,7 @@ from vole.base.errors import Exhausted, Invalid
 from vole.base.ids import AccountName, CommitId, JobKey, RefName, RepoName
 from vole.evidence import ledger as evidence
 from vole.evidence.gates import Declared, Move, Requirement
-from vole.evidence.ledger import Said
+from vole.evidence.model import Reported
 from vole.evidence.reads.gates import gates_of
 from vole.flows.gating import Gating, GatingParts
 from vole.flows.push.verdicts import Verdicts
@@ -187,6 +187,40 @@ def test_a_record_with_another_byte_another_key_or_no_signature_opens_nothing(tm
     story(tmp_path, told)
 
 
+@pytest.mark.proves("I-40")
+@pytest.mark.parametrize(
+    ("said", "instead", "why"),
+    [
+        ('"repository":"app"', '"repository":"apps"', "of another repository, commit or workflow"),
+        (f'"commit":"{COMMIT}"', f'"commit":"{"3" * 40}"', "of another repository, commit or workflow"),
+        (f'"workflow_blob":"{BLOB}"', f'"workflow_blob":"{"3" * 40}"', "of another repository, commit or workflow"),
+        ('"job":"test"', '"job":"build"', "of another attempt"),
+        ('"run":1', '"run":2', "of another attempt"),
+        ('"attempt":1', '"attempt":2', "of another attempt"),
+        ('"outcome":{"conclusion":"success"', '"outcome":{"conclusion":"lost"', "it is red: lost"),
+        ('"v":1}', '"v":2}', "cannot be read"),
+        ('"v":1}', '"v":1} ', "cannot be read"),
+        ('"cause":', '"caused":', "cannot be read"),
+        ("vole attempt record", "vole run record", "cannot be read"),
+    ],
+)
+def test_a_record_of_something_else_opens_nothing_however_well_it_is_signed(tmp_path, said, instead, why):
+    async def told(house):
+        await house.gate("ci/test")
+        await house.runs("success")
+        place = "runs/000/001/test/1.json"
+        raw = git(tmp_path, "app", "cat-file", "blob", f"{RUNS}:{place}")
+        _put(tmp_path, place, raw, house.recording.keys)
+        assert await house.pushed() == []
+
+        assert said in raw
+        _put(tmp_path, place, raw.replace(said, instead), house.recording.keys)
+
+        assert why in (await house.pushed())[0]
+
+    story(tmp_path, told)
+
+
 def _put(folder, place, text, keys):
     """Rewrite the chain with this text in place of the record, signed or not."""
     bare = folder / "repos" / "app.git"
@@ -295,7 +329,7 @@ def test_a_status_counts_where_a_gate_names_its_context_and_nowhere_else(tmp_pat
         repo = await house.server.repo("app")
 
         async def reported(state, context="deploy/try"):
-            said = Said(context, state, "", "")
+            said = Reported(state, context, "", "")
             await house.server.db.write(evidence.set_status, repo.id, COMMIT, said, AccountName("bot"))
 
         await house.gate("status:deploy/try")

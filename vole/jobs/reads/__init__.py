@@ -167,12 +167,15 @@ async def ended_with_repo(view: View, repo: RepoId) -> list[Ended]:
 
 
 async def run_states(view: View, runs: Sequence[RunId]) -> dict[RunId, RunState]:
-    """How far each run is, in one line: what a push that waits prints."""
+    """How far each run is, in one line: what a push that waits prints. One that went with its repository is over."""
     return {run: await _run_state(view, run) for run in runs}
 
 
 async def _run_state(view: View, run: RunId) -> RunState:
-    row = await _row_of_run(view, run)
+    try:
+        row = await _row_of_run(view, run)
+    except NotFound:
+        return RunState("forgotten: the repository was removed", finished=True)
     jobs = await view.all(rows.RUN_PROGRESS, run=run)
     if row["state"] == "finished":
         bad = [job["key"] for job in jobs if job["conclusion"] not in ("success", "skipped")]
