@@ -228,6 +228,9 @@ GATE_AUDIT_COMMITS_MAX = 500  # commits that one audit tells about, the newest; 
 STATUS_CONTEXTS_MAX = 100  # of one commit
 STATUS_URL_CHARS_MAX = 1_000  # of one target_url
 
+# Feeds
+FEED_RUNS_MAX = 50  # runs in a feed; readers look more often than these pass
+
 # Replay
 REPLAY_EVENTS_MAX = 200_000  # told again at once: half a minute of one core, 200 MB
 

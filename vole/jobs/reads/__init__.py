@@ -372,6 +372,12 @@ async def runs_of_commit(view: View, repo: RepoId, commit: CommitId) -> list[Run
     ]
 
 
+async def runs_at(view: View, repo: RepoId, ref: str, most: int) -> list[RunRow]:
+    """At most `most` of the runs at a full ref name, newest first."""
+    where = "WHERE r.repo_id = :repo AND r.ref = :ref ORDER BY r.number DESC LIMIT :most"
+    return [shown.run_row(row) for row in await view.all(f"{shown.RUN} {where}", repo=repo, ref=ref, most=most)]
+
+
 async def run_numbered(view: View, repo: RepoId, number: RunNumber) -> RunRow | None:
     """The run `app/12`."""
     row = await view.one(f"{shown.RUN} WHERE r.repo_id = :repo AND r.number = :number", repo=repo, number=number)

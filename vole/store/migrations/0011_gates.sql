@@ -1,3 +1,7 @@
+-- jobs
+-- A badge asks for the newest runs at a branch.
+CREATE INDEX runs_by_ref ON runs (repo_id, ref, number);
+
 -- evidence
 -- What branches demand of a commit before they move to it. `repo_id` is no foreign key: forgetting a repository drops them.
 CREATE TABLE gates (

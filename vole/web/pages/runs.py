@@ -41,6 +41,8 @@ class RunsPage:
     repo: RepoHead
     runs: tuple[RunLine, ...]
     older_href: str | None
+    atom_href: str
+    badge_href: str
 
     @property
     def title(self) -> str:
@@ -189,7 +191,9 @@ async def runs(visit: Visit) -> Response:
     page, more = found[: limits.LIST_MAX], len(found) > limits.LIST_MAX
     lines = tuple(run_line(visit.repo.name, run) for run in page)
     older = links.runs(visit.repo.name, page[-1].number) if more else None
-    return visit.page(RunsPage(head(visit, "runs"), lines, older))
+    return visit.page(
+        RunsPage(head(visit, "runs"), lines, older, links.atom(visit.repo.name), links.badge(visit.repo.name))
+    )
 
 
 async def run(visit: Visit) -> Response:
