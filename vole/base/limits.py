@@ -217,7 +217,7 @@ RECORD_EVENTS_MAX = 5_000  # events, and leases, told in one run's record; a run
 RECORDS_LOOK_S = 1.0  # what ends within a second shares a commit
 RECORDS_REST_S = 30  # seconds a repository is left alone that no record could be written to
 
-RECORD_CHAIN_MAX = 20_000  # record commits between the newest and one that is asked for: two seconds of reading
+RECORD_CHAIN_MAX = 50_000  # record commits between the newest and one that is asked for: two seconds of reading
 
 # Gates and statuses
 GATES_MAX = 32  # of one repository; each push to it reads them

@@ -119,12 +119,13 @@ class Gating:
             return [], []
         since = Moment(min(gate.set_at for gate in found))
         moves = await self._parts.db.read(reads.moves_of, repo.id, branch, since)
+        chain = await self._chain(repo)
         brought = await self._parts.storage.run(_brought, path, tip, moves)
         lines = []
         for commit, (head, at) in brought.items():
             guards = [gate for gate in found if at is None or gate.set_at <= at]
             told = await self._parts.storage.run(_tip_of, path, commit)
-            judged = await self._judged(repo, commit, await self._declared(told), _required(guards), at)
+            judged = await self._judged(repo, commit, await self._declared(told), _required(guards), chain, at)
             lines += [Audited(commit, head, one) for one in judged]
         return found, lines
 
@@ -136,12 +137,13 @@ class Gating:
             return [f"{branch} has a gate and is not {deed}; an admin opens it: gate remove {repo.name} {patterns}"]
         requires = _required(guards)
         with self._parts.bells.listening("records") as listener:
-            judged = await self._judged(repo, move.commit, move.workflows, requires, None)
+            judged = await self._judged(repo, move.commit, move.workflows, requires, await self._chain(repo))
             try:
                 async with asyncio.timeout(limits.GATE_RECORD_S):
                     while any(one.soon for one in judged):
                         await listener.wait(limits.GATE_RECORD_S)
-                        judged = await self._judged(repo, move.commit, move.workflows, requires, None)
+                        chain = await self._chain(repo)
+                        judged = await self._judged(repo, move.commit, move.workflows, requires, chain)
             except TimeoutError:
                 pass  # as it was when it was looked at last
         return [self._line(repo, branch, move.commit, one) for one in judged if not one.green]
@@ -152,7 +154,8 @@ class Gating:
         commit: CommitId,
         workflows: Sequence[Declared],
         requires: Iterable[Requirement],
-        before: Moment | None,
+        chain: Chain,
+        before: Moment | None = None,
     ) -> list[Judged]:
         """Each requirement for this commit. What stands in rows says where to look; records decide."""
         asked: list[Requirement | Demand] = []
@@ -165,8 +168,7 @@ class Gating:
         wanted = [one for one in asked if isinstance(one, Demand)]
         seen, statuses = await self._parts.db.read(_facts, repo.id, commit, wanted, before)
         places = {place for one in wanted if (run := _run(seen, one)) and (place := run.place(one.key))}
-        path = self._parts.storage.path(repo.name)
-        documents = await self._parts.storage.run(_documents, path, self._parts.keys, places) if places else {}
+        documents = await self._parts.storage.run(_documents, chain, places) if places else {}
         for one in asked:
             if isinstance(one, Requirement):
                 judged.append(gates.judge_status(one, statuses.get(one.context or "")))
@@ -177,6 +179,11 @@ class Gating:
                 gates.judge(one, gates.Subject(repo.name, commit), run, documents.get(place or "", Document()))
             )
         return judged
+
+    async def _chain(self, repo: Repo) -> Chain:
+        """The records as they stand now."""
+        path = self._parts.storage.path(repo.name)
+        return await self._parts.storage.run(Chain, path, self._parts.keys.signers)
 
     async def _declared(self, tip: Tip | None) -> tuple[Declared, ...]:
         """Raises Exhausted, Unavailable. Files with problems declare nothing."""
@@ -230,9 +237,9 @@ async def _facts(
     return await reads.runs_for(view, repo, commit, wanted, before), {one.context: one for one in statuses}
 
 
-def _documents(path: Path, keys: RecordKeys, places: Iterable[str]) -> dict[str, Document]:
+def _documents(chain: Chain, places: Iterable[str]) -> dict[str, Document]:
     """What stands at each place, or why it does not count. Blocks."""
-    chain, found = Chain(path, keys.signers), {}
+    found = {}
     for place in places:
         try:
             proven = chain.find(place)

@@ -133,12 +133,20 @@ def test_a_rotated_key_signs_nothing_new_and_vouches_for_what_it_signed(repo, ke
         Chain(repo.path, keys.signers).find("runs/000/003/run.json")
 
 
-def test_the_way_back_is_bounded(repo, keys, monkeypatch):
-    write(repo, keys)
-    write(repo, keys, OTHER)
+def test_each_record_of_a_long_chain_is_found_where_it_came(repo, keys):
+    places = [f"runs/000/{number:03d}/test/1.json" for number in range(1, 24)]
+    commits = [write(repo, keys, place) for place in places]
+    chain = Chain(repo.path, keys.signers)
 
-    monkeypatch.setattr(limits, "RECORD_CHAIN_MAX", 2)
-    assert Chain(repo.path, keys.signers).find(PLACE)
-    monkeypatch.setattr(limits, "RECORD_CHAIN_MAX", 1)
+    assert [chain.find(place).commit for place in places] == commits
+
+
+def test_the_way_back_is_bounded(repo, keys, monkeypatch):
+    places = [f"runs/000/{number:03d}/test/1.json" for number in range(1, 7)]
+    for place in places:
+        write(repo, keys, place)
+    monkeypatch.setattr(limits, "RECORD_CHAIN_MAX", 4)
+
+    assert Chain(repo.path, keys.signers).find(places[2])  # three commits back
     with pytest.raises(Exhausted, match="RECORD_CHAIN_MAX"):
-        Chain(repo.path, keys.signers).find(PLACE)
+        Chain(repo.path, keys.signers).find(places[1])
