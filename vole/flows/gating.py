@@ -97,10 +97,12 @@ class Gating:
             )
         lines = [line for move, guards in gated for line in await self._refusals(repo, move, guards)]
         if lines:
+            more = len(lines) - limits.PROBLEMS_SHOWN_MAX
+            shown = (*lines[: limits.PROBLEMS_SHOWN_MAX], *([f"… and {more} more"] if more > 0 else []))
             raise Invalid(
                 "nothing was pushed: a gate is shut",
                 code="gated",
-                problems=tuple(lines[: limits.PROBLEMS_SHOWN_MAX]),
+                problems=shown,
                 next_step="a commit is judged by its runs: push it to another branch, and here when they are green",
             )
 

@@ -348,6 +348,16 @@ def test_a_status_counts_where_a_gate_names_its_context_and_nowhere_else(tmp_pat
     story(tmp_path, told)
 
 
+def test_a_long_refusal_ends_with_a_count(tmp_path):
+    async def told(house):
+        await house.gate(*(f"w{number}" for number in range(limits.PROBLEMS_SHOWN_MAX + 2)))
+        lines = await house.pushed()
+        assert len(lines) == limits.PROBLEMS_SHOWN_MAX + 1
+        assert lines[-1] == "… and 2 more"
+
+    story(tmp_path, told)
+
+
 def test_bounds_are_held(tmp_path, monkeypatch):
     async def told(house):
         repo = await house.server.repo("app")
