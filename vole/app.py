@@ -32,12 +32,15 @@ from vole.evidence.artifacts import ArtifactStore
 from vole.evidence.logs import LogStore
 from vole.flows.administration import Administration
 from vole.flows.administration import Parts as AdministrationParts
+from vole.flows.gating import Gating, GatingParts
 from vole.flows.leasing import Leasing, LeasingParts
 from vole.flows.push import Pushes, PushParts
+from vole.flows.push.verdicts import Verdicts
 from vole.flows.recording import Recording
 from vole.flows.recovery import Recovery
 from vole.flows.retention import ArtifactRetention, Retention
 from vole.flows.starting import Schedules, Starting, StartingParts
+from vole.flows.statuses import Statuses
 from vole.flows.upkeep import Upkeep, UpkeepParts
 from vole.git import version as git_version
 from vole.git.bitmaps import Bitmaps
@@ -110,6 +113,7 @@ class App:
     schedules: Schedules
     recording: Recording
     recovery: Recovery
+    gating: Gating
     administration: Administration
     programs: GitPrograms
     metrics: Metrics | None
@@ -133,6 +137,7 @@ class App:
             leasing=self.leasing,
             starting=self.starting,
             recording=self.recording,
+            gating=self.gating,
             index=self.index,
             roster=self.roster,
             logs=self.logs,
@@ -242,6 +247,7 @@ class App:
             administration=self.administration,
             leasing=self.leasing,
             starting=self.starting,
+            statuses=Statuses(self.db, self.storage),
             roster=self.roster,
             logs=self.logs,
             artifacts=self.artifacts,
@@ -290,11 +296,15 @@ async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock:
     db, storage, logs, offload, programs = await _opened(stack, config, clock, entropy)
     artifacts = ArtifactStore(config.paths.artifacts)
     leasing = Leasing(LeasingParts(db, bells, index, roster, logs, artifacts, entropy, clock), policy)
-    pushes = Pushes(PushParts(db, bells, storage, offload, index, leasing.prospects, leasing.ended, sockets.url))
-    starting = StartingParts(db, bells, clock, storage, index, pushes.verdicts, leasing.ended)
+    keys = RecordKeys.open(config.paths.record_key, server.deployment(config.paths), clock.now())
+    verdicts = Verdicts(offload)
+    gating = Gating(GatingParts(db, bells, storage, verdicts, keys, sockets.url))
+    pushes = Pushes(
+        PushParts(db, bells, storage, verdicts, index, leasing.prospects, leasing.ended, gating.demand, sockets.url)
+    )
+    starting = StartingParts(db, bells, clock, storage, index, verdicts, leasing.ended)
     upkeep = Upkeep(UpkeepParts(db, index, artifacts, leasing.ended, leasing.waits, clock), policy)
     await upkeep.on_start()
-    keys = RecordKeys.open(config.paths.record_key, server.deployment(config.paths), clock.now())
     return App(
         config=config,
         sockets=sockets,
@@ -315,6 +325,7 @@ async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock:
         schedules=Schedules(starting),
         recording=Recording(db, bells, storage, logs, keys, clock),
         recovery=Recovery(db, storage, pushes.settle_left),
+        gating=gating,
         administration=Administration(
             AdministrationParts(db, bells, entropy, storage, index, logs, leasing.repository_removed)
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,8 +20,11 @@ from vole.base.entropy import SystemEntropy
 from vole.base.errors import VoleError
 from vole.base.ids import AccountId, AccountName, RepoName
 from vole.base.offload import Offload
+from vole.flows.gating import Gating, GatingParts
 from vole.flows.push import Pushes, PushParts
+from vole.flows.push.verdicts import Verdicts
 from vole.flows.recovery import Recovery
+from vole.git.records import RecordKeys
 from vole.git.service import GitPrograms
 from vole.git.storage import Storage
 from vole.jobs.index import QueueIndex
@@ -85,7 +89,7 @@ async def said(*argv: str | Path, cwd: Path, env: dict[str, str] | None = None, 
         async with asyncio.timeout(CLIENT_S):
             out, err = await process.communicate(given)
     except BaseException:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # what it started too: git's ssh
         await process.wait()
         raise
     return Said(process.returncode or 0, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
@@ -222,7 +226,11 @@ async def forge(folder: Path, database: type[Database] = Database, *, parser: bo
     if parser:
         await offload.start()
     programs = GitPrograms(hooks, folder / "git.lock")
-    pushes = Pushes(PushParts(db, bells, storage, offload, index, _prospects, lambda _: None, "http://forge.test"))
+    verdicts, keys = Verdicts(offload), RecordKeys.open(folder / "record_ed25519", "0" * 32, SystemClock().now())
+    gating = Gating(GatingParts(db, bells, storage, verdicts, keys, "http://forge.test"))
+    pushes = Pushes(
+        PushParts(db, bells, storage, verdicts, index, _prospects, lambda _: None, gating.demand, "http://forge.test")
+    )
     recovery = Recovery(db, storage, pushes.settle_left)
     sock = socket.create_server(("127.0.0.1", 0))
     port = sock.getsockname()[1]

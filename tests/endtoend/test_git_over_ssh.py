@@ -152,7 +152,7 @@ def test_a_push_that_leaves_the_workflows_as_they_were_asks_no_child_and_starts_
         async with forge(tmp_path) as at:
             ada, work = await pushed_app(at)
             await at.push(ada, work, "app")
-            offload = at.pushes._parts.offload
+            offload = at.pushes._parts.verdicts._offload
             children = [await offload._free.get() for _ in range(limits.OFFLOAD_CHILDREN)]
             await at.commit(work, {"readme": "other words\n"})
 
@@ -425,6 +425,47 @@ def test_a_waiting_push_streams_the_states_of_its_runs_and_ends_with_them(tmp_pa
 
             assert pushed.status == 0, pushed.err
             assert pushed.remote[-2:] == ["app/1  queued", "app/1  success"]
+
+    run(story())
+
+
+async def _waiting(at):
+    """A push that waits for the end of its run, which nobody takes."""
+    ada, work = await pushed_app(at)
+    pushing = asyncio.ensure_future(at.git(ada, "push", "-o", "ci.wait", at.url("app"), "main", cwd=work))
+    async with asyncio.timeout(10):
+        while not await at.rows("SELECT id FROM runs"):
+            await asyncio.wait([pushing], timeout=0.02)
+    return pushing
+
+
+def test_a_waiting_push_whose_client_goes_ends_and_its_run_stays(tmp_path):
+    async def story():
+        async with forge(tmp_path) as at:
+            pushing = await _waiting(at)
+
+            pushing.cancel()
+            await asyncio.wait([pushing])
+            await at.idle()
+
+            assert [tuple(row) for row in await at.rows("SELECT state FROM runs")] == [("queued",)]
+            assert "refs/heads/main" in await at.refs("app")
+
+    run(story())
+
+
+def test_a_waiting_push_whose_runs_are_forgotten_ends_as_the_push_did(tmp_path):
+    async def story():
+        async with forge(tmp_path) as at:
+            pushing = await _waiting(at)
+            (found,) = await at.rows("SELECT id FROM runs")
+
+            await at.db.write(lambda tx: tx.run("DELETE FROM runs"))
+            at.pushes._parts.bells.ring(f"run:{found[0]}")
+            pushed = await pushing
+
+            assert pushed.status == 0, pushed.err
+            assert pushed.remote[-1] == "app/1  forgotten: the repository was removed"
 
     run(story())
 

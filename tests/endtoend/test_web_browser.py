@@ -86,7 +86,7 @@ async def _links(page, path):
     return [
         link.replace("&amp;", "&")
         for link in found
-        if "/raw/" not in link and "/artifacts/" not in link and "raw=" not in link
+        if not any(part in link for part in ("/raw/", "/artifacts/", "raw=", "/badges/", "/atom/"))
     ]
 
 

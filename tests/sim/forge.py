@@ -163,8 +163,8 @@ class Life:
             policy,
         )
         parts = PushParts(
-            self.store, self.bells, storage, None, self.index,  # type: ignore[arg-type]
-            self.leasing.prospects, self.leasing.ended, policy.url,
+            self.store, self.bells, storage, Known(), self.index,  # type: ignore[arg-type]
+            self.leasing.prospects, self.leasing.ended, None, policy.url,
         )  # fmt: skip
         self.pushes = Pushes(parts)
         starts = StartingParts(

@@ -217,6 +217,20 @@ RECORD_EVENTS_MAX = 5_000  # events, and leases, told in one run's record; a run
 RECORDS_LOOK_S = 1.0  # what ends within a second shares a commit
 RECORDS_REST_S = 30  # seconds a repository is left alone that no record could be written to
 
+RECORD_CHAIN_MAX = 50_000  # record commits between the newest and one that is asked for: two seconds of reading
+
+# Gates and statuses
+GATES_MAX = 32  # of one repository; each push to it reads them
+GATE_REQUIREMENTS_MAX = 32  # of one gate
+GATED_REFS_MAX = 16  # branches with a gate that one push may move: each is judged on up to a thousand records
+GATE_RECORD_S = 3  # seconds a push waits for the record of what has just ended; it is written within one
+GATE_AUDIT_COMMITS_MAX = 500  # commits that one audit tells about, the newest; it takes some seconds
+STATUS_CONTEXTS_MAX = 100  # of one commit
+STATUS_URL_CHARS_MAX = 1_000  # of one target_url
+
+# Feeds
+FEED_RUNS_MAX = 50  # runs in a feed; readers look more often than these pass
+
 # Replay
 REPLAY_EVENTS_MAX = 200_000  # told again at once: half a minute of one core, 200 MB
 

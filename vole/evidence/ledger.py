@@ -1,16 +1,18 @@
-"""The only writer of marks, artifacts, annotations and summaries. Plain functions of a transaction."""
+"""The only writer of marks, artifacts, annotations, summaries, gates and statuses. Plain functions of a transaction."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from vole.base import limits
 from vole.base.clock import seconds
-from vole.base.errors import Exhausted
-from vole.base.ids import Epoch, JobId, RepoId, RunId
-from vole.evidence.model import check_file
+from vole.base.errors import Exhausted, NotFound
+from vole.base.ids import AccountName, CommitId, Epoch, JobId, RepoId, RunId
+from vole.evidence.gates import Requirement
+from vole.evidence.model import Reported, check_file
 from vole.store.database import Tx
 from vole.wire.runner import ArtifactFile, Finish, Mark
 
@@ -74,7 +76,8 @@ def drop_repo(tx: Tx, repo: RepoId) -> None:
     """Forget the evidence of a repository. Its files go after the commit."""
     for table in ("marks", "annotations", "summaries"):
         tx.run(f"DELETE FROM {table} WHERE job_id IN (SELECT id FROM jobs WHERE repo_id = :repo)", repo=repo)
-    tx.run("DELETE FROM artifacts WHERE repo_id = :repo", repo=repo)
+    for table in ("artifacts", "gates", "statuses"):
+        tx.run(f"DELETE FROM {table} WHERE repo_id = :repo", repo=repo)
 
 
 def expire_artifacts(tx: Tx, busy: AbstractSet[RepoId]) -> list[tuple[RepoId, str]]:
@@ -91,6 +94,57 @@ def expire_artifacts(tx: Tx, busy: AbstractSet[RepoId]) -> list[tuple[RepoId, st
             named |= dict.fromkeys((repo, row["sha256"]) for row in gone)
     still = "SELECT 1 FROM artifacts WHERE repo_id = :repo AND sha256 = :sha256 LIMIT 1"
     return [(repo, sha256) for repo, sha256 in named if tx.one(still, repo=repo, sha256=sha256) is None]
+
+
+def set_gate(tx: Tx, repo: RepoId, pattern: str, requires: Sequence[Requirement], by: AccountName) -> None:
+    """From now on branches that `pattern` matches demand `requires`, and nothing that it demanded before.
+
+    Raises Exhausted over GATES_MAX.
+    """
+    others = tx.one("SELECT count(*) AS n FROM gates WHERE repo_id = :r AND pattern <> :p", r=repo, p=pattern)
+    if others is not None and others["n"] >= limits.GATES_MAX:
+        raise Exhausted(f"a repository has at most {limits.GATES_MAX} gates (GATES_MAX)", next_step="gate remove one")
+    tx.run(
+        """
+        INSERT INTO gates (repo_id, pattern, requires, set_by, set_at)
+        VALUES (:repo, :pattern, :requires, :by, :now)
+        ON CONFLICT DO UPDATE SET requires = :requires, set_by = :by, set_at = :now""",
+        repo=repo,
+        pattern=pattern,
+        requires=json.dumps([one.text for one in requires]),
+        by=by,
+        now=tx.now,
+    )
+
+
+def remove_gate(tx: Tx, repo: RepoId, pattern: str) -> None:
+    """Raises NotFound."""
+    if not tx.run("DELETE FROM gates WHERE repo_id = :repo AND pattern = :pattern", repo=repo, pattern=pattern):
+        raise NotFound(f"there is no gate {pattern!r}", next_step="gate list says which there are")
+
+
+def set_status(tx: Tx, repo: RepoId, commit: CommitId, said: Reported, by: AccountName) -> None:
+    """Keep what was said last of a context. Raises Exhausted over STATUS_CONTEXTS_MAX."""
+    key = {"repo": repo, "commit": commit, "context": said.context}
+    count = "SELECT count(*) AS n FROM statuses WHERE repo_id = :repo AND commit_id = :commit AND context <> :context"
+    others = tx.one(count, **key)
+    if others is not None and others["n"] >= limits.STATUS_CONTEXTS_MAX:
+        most = limits.STATUS_CONTEXTS_MAX
+        raise Exhausted(f"a commit has statuses of at most {most} contexts (STATUS_CONTEXTS_MAX)")
+    tx.run(
+        """
+        INSERT INTO statuses
+          (repo_id, commit_id, context, state, target_url, description, account, created_at, updated_at)
+        VALUES (:repo, :commit, :context, :state, :url, :description, :by, :now, :now)
+        ON CONFLICT DO UPDATE
+        SET state = :state, target_url = :url, description = :description, account = :by, updated_at = :now""",
+        state=said.state,
+        url=said.target_url,
+        description=said.description,
+        by=by,
+        now=tx.now,
+        **key,
+    )
 
 
 def _add_artifacts(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from vole.base import limits
+from vole.base.clock import Moment
 from vole.base.errors import Conflict, Exhausted, Invalid
-from vole.base.ids import Epoch, JobId, JobKey, RepoId, RepoName, RunNumber
+from vole.base.escape import visible
+from vole.base.ids import AccountName, CommitId, Epoch, JobId, JobKey, RepoId, RepoName, RunNumber
 from vole.wire.runner import ArtifactFile
 
+_URL = re.compile(rf"https?://[!-~]{{1,{limits.STATUS_URL_CHARS_MAX - len('https://')}}}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -39,6 +44,59 @@ class Upload:
     job: JobId
     epoch: Epoch
     file: ArtifactFile
+
+
+StatusState = Literal["pending", "success", "failure", "error"]
+
+
+@dataclass(frozen=True)
+class Status:
+    """What an outside system says of a commit. Only data: pages show it, and a gate counts it only if it names it."""
+
+    commit: CommitId
+    context: str
+    state: StatusState
+    target_url: str
+    description: str
+    account: AccountName
+    created_at: Moment
+    updated_at: Moment
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A status on its way in."""
+
+    state: StatusState
+    context: str
+    target_url: str
+    description: str
+
+    @classmethod
+    def parse(cls, state: StatusState, context: str, target_url: str, description: str) -> Reported:
+        """Raises Invalid, naming the field and what fits."""
+        if target_url and not _URL.fullmatch(target_url):
+            most = limits.STATUS_URL_CHARS_MAX
+            raise Invalid(f"target_url: an http or https address of at most {most} characters (STATUS_URL_CHARS_MAX)")
+        if len(description) > limits.TEXT_CHARS_MAX:
+            most = limits.TEXT_CHARS_MAX
+            raise Invalid(f"description: {len(description)} characters; at most {most} (TEXT_CHARS_MAX)")
+        return cls(state, check_context(context), target_url, description)
+
+
+def check_context(text: str) -> str:
+    """The context of a status. Raises Invalid."""
+    if not text or len(text) > limits.TEXT_CHARS_MAX or visible(text) != text:
+        raise Invalid(f"context: 1 to {limits.TEXT_CHARS_MAX} printable characters, not '{visible(text, 80)}'")
+    return text
+
+
+def together(statuses: Iterable[Status]) -> StatusState:
+    """What they come to: failure before pending before success; of none at all, pending."""
+    states = {one.state for one in statuses}
+    if states & {"failure", "error"}:
+        return "failure"
+    return "success" if states == {"success"} else "pending"
 
 
 def check_file(file: ArtifactFile) -> None:

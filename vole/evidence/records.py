@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from vole.base.clock import Moment
+from vole.base.errors import Invalid
 from vole.base.ids import AccountName, CommitId, Epoch, JobKey, RepoName, RunNumber
 from vole.wire import codec
 from vole.wire.runner import Mark, StepOutcome
@@ -240,11 +241,36 @@ def document(record: Record) -> bytes:
     return codec.canonical(_Envelope(ATTEMPT if isinstance(record, AttemptRecord) else RUN, record))
 
 
+def read(data: bytes) -> Record:
+    """The record in a document. Raises Invalid for bytes that `document` does not write."""
+    record = codec.from_json(_Envelope, codec.parse(data)).record
+    if document(record) != data:
+        raise Invalid("the document is not written as a record is")
+    return record
+
+
 def path(record: Record) -> str:
     """Where the document stands in the tree of records."""
-    padded = f"{record.run:06d}"
-    folder = f"runs/{padded[:-3]}/{padded[-3:]}"
-    return f"{folder}/{record.job}/{record.attempt}.json" if isinstance(record, AttemptRecord) else f"{folder}/run.json"
+    return (
+        attempt_path(record.run, record.job, record.attempt)
+        if isinstance(record, AttemptRecord)
+        else run_path(record.run)
+    )
+
+
+def attempt_path(run: RunNumber, job: JobKey, epoch: Epoch) -> str:
+    """Where the record of an attempt stands, or will."""
+    return f"{_folder(run)}/{job}/{epoch}.json"
+
+
+def run_path(run: RunNumber) -> str:
+    """Where the record of a run stands, or will."""
+    return f"{_folder(run)}/run.json"
+
+
+def _folder(run: RunNumber) -> str:
+    padded = f"{run:06d}"
+    return f"runs/{padded[:-3]}/{padded[-3:]}"
 
 
 def line(record: Record) -> str:

@@ -253,6 +253,20 @@ def history(repository: Path, tip: CommitId, *, skip: int, going: Going) -> tupl
     return tuple(page[: limits.LIST_MAX]), len(page) > limits.LIST_MAX
 
 
+def commits_since(repository: Path, tip: CommitId, former: CommitId | None, most: int) -> list[CommitId]:
+    """The commits that `tip` reaches and `former` (None: nothing) does not, newest first, at most `most`.
+
+    None at all where either is not there any more.
+    """
+    repo = open_repository(repository)
+    if tip not in repo or (former is not None and former not in repo):
+        return []
+    walk = repo.walk(repo[tip].id, SortMode.TOPOLOGICAL | SortMode.TIME)
+    if former is not None:
+        walk.hide(repo[former].id)
+    return [CommitId(str(found.id)) for found in islice(walk, most)]
+
+
 def tree(repository: Path, commit_id: CommitId, path: bytes) -> Tree:
     """The folder at `path` (empty: the root). Raises NotFound when it is none."""
     repo = open_repository(repository)

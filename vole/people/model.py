@@ -22,8 +22,8 @@ class Bounds:
     repos: frozenset[RepoId] | None
 
     def leave(self, level: Level, repo: RepoId) -> bool:
-        """Whether `level` on `repo` is within them; the account's own rights are asked besides."""
-        levels = {"read": ("read",), "start": ("read", "write"), "status": ()}[self.verb]
+        """Whether `level` on `repo` is within them; the account's own rights, and the verb, are asked besides."""
+        levels = {"read": ("read",), "start": ("read", "write"), "status": ("read", "write")}[self.verb]
         return level in levels and (self.repos is None or repo in self.repos)
 
 

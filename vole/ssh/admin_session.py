@@ -8,7 +8,7 @@ from vole.base import log
 from vole.base.errors import Denied, Invalid
 from vole.people.model import Person
 from vole.ssh import commands, refusals
-from vole.ssh.answers import people, queue, records, replay, repos
+from vole.ssh.answers import gates, people, queue, records, replay, repos
 from vole.ssh.answers.counter import Counter, Desk
 from vole.ssh.commands import Streams
 
@@ -39,6 +39,10 @@ ANSWERS: Mapping[str, Answer] = {
     "repo list": repos.repo_list,
     "repo settings": repos.repo_settings,
     "repo remove": repos.repo_remove,
+    "gate set": gates.gate_set,
+    "gate remove": gates.gate_remove,
+    "gate list": gates.gate_list,
+    "gate audit": gates.gate_audit,
     "label declare": repos.label_declare,
     "label list": repos.label_list,
     "run list": queue.run_list,

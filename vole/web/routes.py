@@ -18,8 +18,9 @@ from vole.web.api import fleet as fleet_api
 from vole.web.api import runs as runs_api
 from vole.web.api import site as site_api
 from vole.web.api import start as start_api
+from vole.web.api import statuses as statuses_api
 from vole.web.api.door import BASE
-from vole.web.pages import code, commit, fleet, history, home, jobs, runs, site, start, timeline
+from vole.web.pages import code, commit, feeds, fleet, history, home, jobs, runs, site, start, timeline
 from vole.web.pages.visit import Visit
 
 Answer = Callable[[Visit], Awaitable[Response]]
@@ -36,8 +37,9 @@ class Route:
     method: Literal["GET", "POST"] = "GET"
     origin: Literal["proven", "any"] = "any"  # `any` only where nothing changes
     text: bool = False  # refusals as plain text, for programs
+    token: bool = False  # outside the API: a bearer token counts, and parameters are strict, as in it
     twin: str | None = None  # of a page: the route of the API that says the same; None where a page says nothing
-    query: tuple[str, ...] = ()  # of the API: the parameters there are; others are refused
+    query: tuple[str, ...] = ()  # of the API, and with `token`: the parameters there are; others are refused
     scope: Verb = "read"  # of the API: what a token's scope must be for
 
     @property
@@ -89,6 +91,8 @@ ROUTES: tuple[Route, ...] = (
     Route("/{repo}/runs/{run}/{job}/cancel", "write", start.cancel, "POST", "proven"),
     Route("/{repo}/runs/{run}/{job}/artifacts/{place:path}", "read", jobs.artifact, text=True),
     Route("/{repo}/events/{run}", "read", timeline.events, twin=_REPOSITORY + "/events/{run}"),
+    Route("/badges/{repo}.svg", "read", feeds.badge, text=True, token=True, query=("branch", "workflow")),
+    Route("/atom/{repo}.xml", "read", feeds.runs, text=True, token=True),
     # The API: a twin for each page, and what has none.
     Route(BASE, "anyone", site_api.index),
     Route(BASE + "/repositories", "anyone", site_api.repositories, query=_PAGES),
@@ -102,6 +106,8 @@ ROUTES: tuple[Route, ...] = (
     Route(_REPOSITORY + "/file/{place:path}", "read", code_api.file),
     Route(_REPOSITORY + "/commits/{place:path}", "read", code_api.commits, query=_PAGES),
     Route(_REPOSITORY + "/commit/{commit}", "read", code_api.commit),
+    Route(_REPOSITORY + "/statuses/{commit}", "read", statuses_api.of_commit),
+    Route(_REPOSITORY + "/statuses/{commit}", "read", statuses_api.set_status, "POST", "proven", scope="status"),
     Route(_REPOSITORY + "/runs", "read", runs_api.of_repo, query=_PAGES),
     Route(_REPOSITORY + "/runs/{run}", "read", runs_api.run),
     Route(_REPOSITORY + "/runs/{run}/{job}", "read", runs_api.job),
@@ -116,4 +122,4 @@ ROUTES: tuple[Route, ...] = (
 )
 
 # First segments that later routes will have: a repository must not take them before.
-LATER = frozenset({"atom", "badges", "metrics", "nodes", "settings", "static"})
+LATER = frozenset({"metrics", "nodes", "settings", "static"})

@@ -102,7 +102,7 @@ class _Answers:
 
 
 async def _answer(house: House, route: Route, request: Request) -> Response:
-    if route.api:
+    if route.api or route.token:
         return await route.answer(await enter(house, route, request))
     if route.origin == "proven":
         login.prove_same_origin(request, house.parts.url)

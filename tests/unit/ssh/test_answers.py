@@ -407,3 +407,59 @@ def test_a_table_is_aligned_and_nothing_in_it_moves_a_cursor() -> None:
     lines = aligned(("name", "since"), [("a\x1b[2J\nb", None), ("longer name here", True)])
 
     assert lines == ["name              since", r"a\x1b[2J\x0ab     -", "longer name here  yes"]
+
+
+def test_gates_are_set_listed_and_taken_away_by_admins_and_shown_to_readers(tmp_path: Path) -> None:
+    async def told(house: House) -> None:
+        bob = await house.person("bob")
+        for pattern, demands in (("main", "ci/test ci"), ("main", "ci/build"), ("'release/*'", "status:deploy/try")):
+            assert (await house.says(OPERATOR, f"gate set open {pattern} {demands}")).status == 0
+
+        found = json.loads((await house.says(bob, "gate list open --json")).out)
+
+        assert [(gate["pattern"], gate["requires"], gate["set_by"]) for gate in found] == [
+            ("main", ["ci/build"], "operator"), ("release/*", ["status:deploy/try"], "operator"),
+        ]  # fmt: skip
+        assert "ci/build" in (await house.says(bob, "gate list open")).out
+        assert (await house.says(OPERATOR, "gate remove open main")).status == 0
+        assert (await house.says(OPERATOR, "gate remove open main")).status == 1
+        assert len(json.loads((await house.says(bob, "gate list open --json")).out)) == 1
+
+    story(tmp_path, told)
+
+
+@pytest.mark.parametrize("line", ["gate list {}", "gate audit {} main"])
+def test_gates_of_a_private_repository_answer_like_those_of_a_missing_one(tmp_path: Path, line: str) -> None:
+    async def told(house: House) -> None:
+        bob = await house.person("bob")
+        private, missing = await house.says(bob, line.format("secret")), await house.says(bob, line.format("absent"))
+
+        assert private.status == missing.status == 1
+        assert private.err.replace("secret", "absent") == missing.err
+
+    story(tmp_path, told)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("gate set open main /test", "is no requirement"),
+        ("gate set open main ci/", "is no requirement"),
+        ("gate set open '!main' ci", "takes away from nothing"),
+        ("gate set open 'a[' ci", "without its"),
+        ("gate set open main", "REQUIREMENT is missing"),
+        ("gate set absent main ci", "there is no repository"),
+        ("gate audit open main", "has no branch 'main'"),
+        ("gate audit open 'ma in'", "has no branch"),
+        ("gate audit open a..b", "has no branch"),
+        ("gate audit open ''", "has no branch"),
+    ],
+)
+def test_what_is_no_gate_is_refused_in_a_sentence(tmp_path: Path, line: str, why: str) -> None:
+    async def told(house: House) -> None:
+        answered = await house.says(OPERATOR, line)
+
+        assert answered.status in (1, 2)
+        assert why in answered.err
+
+    story(tmp_path, told)

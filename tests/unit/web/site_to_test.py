@@ -35,6 +35,7 @@ from vole.flows.administration import Parts as AdministrationParts
 from vole.flows.leasing import Leasing, LeasingParts
 from vole.flows.push.verdicts import Verdicts
 from vole.flows.starting import Starting, StartingParts
+from vole.flows.statuses import Statuses
 from vole.git.objects import Held
 from vole.git.records import RecordKeys
 from vole.git.storage import Storage
@@ -279,6 +280,7 @@ async def a_site(folder: Path, *, url: str = URL, proxies: tuple[str, ...] = ())
             bound=bound, certificate=None, url=url, ssh_url="ssh://git@forge.test:2222", host_key="SHA256:abc",
             trusted_proxies=proxies, templates=ROOT / "templates", version="0", db=db, bells=bells, clock=clock,
             entropy=entropy, storage=storage, administration=administration, leasing=leasing, starting=starting,
+            statuses=Statuses(db, storage),
             roster=roster, logs=logs, artifacts=artifacts,
             record_keys=RecordKeys.open(folder / "record_ed25519", "0" * 32, clock.now()),
             sweeps=lambda: [Sweep("leases", leasing.look, 1.0)],

@@ -27,6 +27,7 @@ WITHOUT_TWIN = {
     "/healthz", "/readyz", "/keys/record-signers", "/robots.txt", "/favicon.ico", "/login", "/login/{token}",
     "/{repo}/raw/{place:path}",
     "/{repo}/runs/{run}/{job}/artifacts/{place:path}", "/git/{repo}.git/info/refs",
+    "/badges/{repo}.svg", "/atom/{repo}.xml",
 }  # fmt: skip
 
 

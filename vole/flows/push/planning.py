@@ -14,6 +14,8 @@ from vole.base import limits
 from vole.base.errors import Exhausted
 from vole.base.escape import visible
 from vole.base.ids import CommitId, PushId, RefName
+from vole.evidence.gates import Move
+from vole.flows.push.verdicts import declared
 from vole.git import storage as git
 from vole.git.quarantine import Quarantine, Tip
 from vole.jobs.model import QueuedRun
@@ -159,6 +161,20 @@ def plan(push: OpenGit, sight: Sight, verdicts: Mapping[CommitId, Checked]) -> P
                     next_step="push fewer refs at a time",
                 )
     return planned
+
+
+def moves(question: Question, sight: Sight, verdicts: Mapping[CommitId, Checked]) -> list[Move]:
+    """Where branches are to go, as gates judge it."""
+    seen = {candidate.update.ref: candidate for candidate in sight.candidates}
+    found = []
+    for update in question.updates:
+        if update.ref.kind != "branch":
+            continue
+        candidate = seen.get(update.ref)
+        verdict = Checked() if candidate is None else verdicts.get(candidate.tip.commit, Checked())
+        forced = candidate is not None and candidate.forced
+        found.append(Move(update.ref, update.new, forced, declared(verdict)))
+    return found
 
 
 def run_lines(push: OpenGit, started: StartedRun, prospects: Sequence[str], url: str) -> list[str]:

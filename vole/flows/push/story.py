@@ -8,7 +8,7 @@ proof. What dies in between is settled by `settle_left`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +17,9 @@ from vole.base.bell import Bells
 from vole.base.errors import Denied, Exhausted, Invalid, NotFound, Unavailable
 from vole.base.escape import visible
 from vole.base.ids import PushId, RefName, RepoId, RepoName, RunId
-from vole.base.offload import Offload
 from vole.base.supervise import carried_through
+from vole.evidence.gates import Gate, Move
+from vole.evidence.reads.gates import gates_of
 from vole.flows.push import planning
 from vole.flows.push.planning import Meant, OpenGit, Planned, StartedRun
 from vole.flows.push.verdicts import Verdicts
@@ -49,10 +50,11 @@ class PushParts:
     db: Database
     bells: Bells
     storage: Storage
-    offload: Offload
+    verdicts: Verdicts
     index: QueueIndex
     prospects: Callable[[RunId, int], Awaitable[list[str]]]  # why a run's jobs wait, by the function that leases
     ended: Callable[[Touched], None]  # makes known what a newer run of a concurrency group cancelled
+    demand: Callable[[Repo, Sequence[Gate], Sequence[Move]], Awaitable[None]]  # raises where a gate is shut
     url: str
 
 
@@ -61,7 +63,6 @@ class Pushes:
 
     def __init__(self, parts: PushParts) -> None:
         self._parts = parts
-        self.verdicts = Verdicts(parts.offload)
         self._locks: dict[RepoId, asyncio.Lock] = {}
 
     async def open(self, person: Person, name: str, level: Level) -> OpenGit:
@@ -135,12 +136,15 @@ class Pushes:
 
     async def _planned(self, push: OpenGit, question: Question) -> Planned:
         run = self._parts.storage.run
-        sight, verdicts, planned = await run(planning.glance, push, question, self.verdicts.recalled)
+        known = self._parts.verdicts
+        sight, verdicts, planned = await run(planning.glance, push, question, known.recalled)
         if planned is None:
-            verdicts = {tip.commit: await self.verdicts.of(tip, push.known_labels) for tip in sight.tips}
+            verdicts = {tip.commit: await known.of(tip, push.known_labels) for tip in sight.tips}
             if problems := next((verdict.lines for verdict in verdicts.values() if verdict.problems), None):
                 raise Invalid("nothing was pushed: the workflows above have problems", problems=problems)
             planned = await run(planning.plan, push, sight, verdicts)
+        if gates := self._parts.db.glance(gates_of, push.repo.id):
+            await self._parts.demand(push.repo, gates, planning.moves(question, sight, verdicts))
         notices = [notice for verdict in verdicts.values() for notice in verdict.notices]
         planned.lines = list(dict.fromkeys([*push.options.notices, *sight.lines, *notices, *planned.lines]))
         return planned

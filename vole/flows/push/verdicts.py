@@ -10,6 +10,7 @@ from collections import OrderedDict
 
 from vole.base import limits
 from vole.base.offload import Offload
+from vole.evidence.gates import Declared
 from vole.git.quarantine import Tip
 from vole.workflows import checks
 from vole.workflows.model import Checked, WorkflowFile
@@ -44,6 +45,14 @@ class Verdicts:
             if verdict is not None:
                 self._remembered.move_to_end(asked)
         return verdict
+
+
+def declared(verdict: Checked) -> tuple[Declared, ...]:
+    """The workflows of a commit as gates know them; files with problems declare nothing."""
+    return tuple(
+        Declared(one.path, one.blob, one.name, tuple((job.job, job.key) for job in one.jobs))
+        for one in verdict.workflows
+    )
 
 
 def _asked(tip: Tip, known_labels: frozenset[str]) -> _Asked:

@@ -167,12 +167,15 @@ async def ended_with_repo(view: View, repo: RepoId) -> list[Ended]:
 
 
 async def run_states(view: View, runs: Sequence[RunId]) -> dict[RunId, RunState]:
-    """How far each run is, in one line: what a push that waits prints."""
+    """How far each run is, in one line: what a push that waits prints. One that went with its repository is over."""
     return {run: await _run_state(view, run) for run in runs}
 
 
 async def _run_state(view: View, run: RunId) -> RunState:
-    row = await _row_of_run(view, run)
+    try:
+        row = await _row_of_run(view, run)
+    except NotFound:
+        return RunState("forgotten: the repository was removed", finished=True)
     jobs = await view.all(rows.RUN_PROGRESS, run=run)
     if row["state"] == "finished":
         bad = [job["key"] for job in jobs if job["conclusion"] not in ("success", "skipped")]
@@ -367,6 +370,12 @@ async def runs_of_commit(view: View, repo: RepoId, commit: CommitId) -> list[Run
         shown.run_row(row)
         for row in await view.all(f"{shown.RUN} {where}", repo=repo, commit=commit, most=limits.LIST_MAX)
     ]
+
+
+async def runs_at(view: View, repo: RepoId, ref: str, most: int) -> list[RunRow]:
+    """At most `most` of the runs at a full ref name, newest first."""
+    where = "WHERE r.repo_id = :repo AND r.ref = :ref ORDER BY r.number DESC LIMIT :most"
+    return [shown.run_row(row) for row in await view.all(f"{shown.RUN} {where}", repo=repo, ref=ref, most=most)]
 
 
 async def run_numbered(view: View, repo: RepoId, number: RunNumber) -> RunRow | None:

@@ -14,6 +14,7 @@ from vole.base.escape import visible
 from vole.base.ids import AccountName, RepoId, RepoName
 from vole.evidence.logs import LogStore
 from vole.flows.administration import Administration
+from vole.flows.gating import Gating
 from vole.flows.leasing import Leasing
 from vole.flows.recording import Recording
 from vole.flows.starting import Starting
@@ -40,6 +41,7 @@ class Desk:
     leasing: Leasing
     starting: Starting
     recording: Recording
+    gating: Gating
     index: QueueIndex
     roster: Roster
     logs: LogStore

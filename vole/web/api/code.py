@@ -22,6 +22,7 @@ from vole.web.api.door import answer
 from vole.web.api.paging import asked
 from vole.web.api.shapes import Shape
 from vole.web.pages import links
+from vole.web.pages.commit import said_of
 from vole.web.pages.repo import as_text, folder
 from vole.web.pages.visit import Visit
 
@@ -106,9 +107,10 @@ async def commit(visit: Visit) -> Response:
     except Invalid:
         raise NotFound("there is no such commit") from None
     where = folder(visit)
-    runs = await visit.read(jobs.runs_of_commit, visit.repo.id, commit_id)
+    said = await visit.read(said_of, visit.repo.id, commit_id)
     return answer(await visit.work(lambda going: _commit(visit, where, commit_id, going)) | {
-        "runs": [shapes.run(visit, visit.repo, row) for row in runs]
+        "runs": [shapes.run(visit, visit.repo, row) for row in said.runs],
+        "statuses": [shapes.status(visit, row) for row in said.statuses],
     })  # fmt: skip
 
 

@@ -78,10 +78,10 @@ async def enter(house: House, route: Entry, request: Request) -> Visit:
     return Visit(request, house, request.state.client, session, person, repo)
 
 
-def answer(value: object) -> Response:
+def answer(value: object, *, status: int = 200) -> Response:
     """`value` as JSON. Names and texts of others may hold any code point: what is sent is ASCII."""
     headers = {"vary": "Cookie, Authorization", "cache-control": "private, no-cache"}
-    return Response(json.dumps(value, indent=1).encode() + b"\n", 200, headers, "application/json")
+    return Response(json.dumps(value, indent=1).encode() + b"\n", status, headers, "application/json")
 
 
 async def sent(request: Request, form: type[T]) -> T:

@@ -63,6 +63,7 @@ async def run(visit: Visit) -> Response:
             "summaries": [
                 {"job": rows[one.job].key, "epoch": one.epoch, "markdown": one.markdown} for one in facts.summaries
             ],
+            "statuses": [shapes.status(visit, one) for one in facts.statuses],
             "timeline": {"items": [_told(line) for line in told.lines], "more": told.more},
         }
     )

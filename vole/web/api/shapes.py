@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vole.base.clock import Moment, iso
+from vole.evidence.model import Status
 from vole.evidence.reads import Note, StoredArtifact
 from vole.git.objects import Commit, Signature
 from vole.jobs.explain import Explained
@@ -204,6 +205,19 @@ def commit(visit: Visit, row: Commit) -> Shape:
         "committer": _signature(row.committer),
         "message": row.message,
         "url": url(visit, links.commit(visit.repo.name, row.id)),
+    }
+
+
+def status(visit: Visit, row: Status) -> Shape:
+    return {
+        "context": row.context,
+        "state": row.state,
+        "target_url": row.target_url or None,
+        "description": row.description or None,
+        "creator": row.account,
+        "created_at": moment(row.created_at),
+        "updated_at": moment(row.updated_at),
+        "commit_url": url(visit, links.commit(visit.repo.name, row.commit)),
     }
 
 

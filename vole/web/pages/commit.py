@@ -10,15 +10,18 @@ from starlette.responses import Response
 
 from vole.base.clock import Moment
 from vole.base.errors import Invalid, NotFound
-from vole.base.ids import CommitId, RepoName
+from vole.base.ids import CommitId, RepoId, RepoName
+from vole.evidence.model import Status
+from vole.evidence.reads.gates import statuses_of
 from vole.git import diffs
 from vole.git.diffs import Diff, FileDiff, Hunk
 from vole.git.objects import Commit, Going
 from vole.jobs import reads as jobs
 from vole.jobs.rows.shown import RunRow
+from vole.store.database import View
 from vole.web.pages import links
 from vole.web.pages.repo import RepoHead, as_text, folder, head
-from vole.web.pages.shown import RunLine, run_line
+from vole.web.pages.shown import RunLine, StatusLine, run_line, status_lines
 from vole.web.pages.visit import Visit
 from vole.web.render import ago, shown
 
@@ -55,6 +58,7 @@ class CommitPage:
     parents: tuple[tuple[str, str], ...]  # short id, address
     tree_href: str
     runs: tuple[RunLine, ...]
+    statuses: tuple[StatusLine, ...]
     files: tuple[FileLine, ...]
     added: int
     removed: int
@@ -83,45 +87,59 @@ async def commit(visit: Visit) -> Response:
         commit_id = CommitId.parse(visit.request.path_params["commit"])
     except Invalid:
         raise NotFound("there is no such commit") from None
-    runs = visit.house.parts.db.glance(jobs.runs_of_commit, visit.repo.id, commit_id)
+    said = visit.house.parts.db.glance(said_of, visit.repo.id, commit_id)
     if visit.person is not None:
-        return _html((await _page(visit, commit_id, runs))[0])
-    same = kept.same(path, lambda at: _facts(visit, runs, at), commits)
+        return _html((await _page(visit, commit_id, said))[0])
+    same = kept.same(path, lambda at: _facts(visit, said, at), commits)
     if same is not None:
         return _html(same)
-    body, when = await _page(visit, commit_id, runs)
-    kept.keep(path, _facts(visit, runs, when), when, commits, body)
+    body, when = await _page(visit, commit_id, said)
+    kept.keep(path, _facts(visit, said, when), when, commits, body)
     return _html(body)
 
 
-def _facts(visit: Visit, runs: list[RunRow], at: Moment) -> object:
+@dataclass(frozen=True)
+class Said:
+    """What is said of a commit: by its runs and by outside systems."""
+
+    runs: list[RunRow]
+    statuses: list[Status]
+
+
+async def said_of(view: View, repo: RepoId, commit_id: CommitId) -> Said:
+    """At most LIST_MAX runs, newest first, and the statuses by context."""
+    return Said(await jobs.runs_of_commit(view, repo, commit_id), await statuses_of(view, repo, commit_id))
+
+
+def _facts(visit: Visit, said: Said, at: Moment) -> object:
     """All that the page says beside what the commit's id already fixes."""
-    states = tuple((run.id, run.state, run.conclusion, run.marked) for run in runs)
-    return visit.repo, states, ago(visit.house.parts.clock.now(), at)
+    states = tuple((run.id, run.state, run.conclusion, run.marked) for run in said.runs)
+    return visit.repo, states, said.statuses, ago(visit.house.parts.clock.now(), at)
 
 
 def _html(body: bytes) -> Response:
     return Response(body, media_type="text/html; charset=utf-8")
 
 
-async def _page(visit: Visit, commit_id: CommitId, runs: list[RunRow]) -> tuple[bytes, Moment]:
+async def _page(visit: Visit, commit_id: CommitId, said: Said) -> tuple[bytes, Moment]:
     """The page as bytes, and when the commit was made: ages on it hang on that. A small one is made on the loop."""
     where = folder(visit)
     try:
         small = diffs.of_small_commit(visit.house.held, where, commit_id)
     except diffs.CostlyError:
-        return await visit.work(lambda going: _made(visit, runs, diffs.of_commit(where, commit_id, going), going))
-    return _made(visit, runs, small, lambda: None)
+        return await visit.work(lambda going: _made(visit, said, diffs.of_commit(where, commit_id, going), going))
+    return _made(visit, said, small, lambda: None)
 
 
-def _made(visit: Visit, runs: list[RunRow], compared: tuple[Commit, Diff], going: Going) -> tuple[bytes, Moment]:
+def _made(visit: Visit, said: Said, compared: tuple[Commit, Diff], going: Going) -> tuple[bytes, Moment]:
     (found, diff), name = compared, visit.repo.name
     page = CommitPage(
         repo=head(visit, "commits"),
         commit=found,
         parents=tuple((parent[:10], links.commit(name, parent)) for parent in found.parents),
         tree_href=links.tree(name, found.id),
-        runs=tuple(run_line(name, run) for run in runs),
+        runs=tuple(run_line(name, run) for run in said.runs),
+        statuses=status_lines(said.statuses),
         files=_files(name, found.id, diff, going),
         added=diff.added,
         removed=diff.removed,

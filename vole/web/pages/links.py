@@ -43,6 +43,14 @@ def run(name: RepoName, number: RunNumber) -> str:
     return f"/{name}/runs/{number}"
 
 
+def atom(name: RepoName) -> str:
+    return f"/atom/{name}.xml"
+
+
+def badge(name: RepoName) -> str:
+    return f"/badges/{name}.svg"
+
+
 def start(name: RepoName) -> str:
     return f"/{name}/start"
 

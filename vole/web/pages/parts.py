@@ -16,6 +16,7 @@ from vole.evidence.logs import LogStore
 from vole.flows.administration import Administration
 from vole.flows.leasing import Leasing
 from vole.flows.starting import Starting
+from vole.flows.statuses import Statuses
 from vole.git.records import RecordKeys
 from vole.git.storage import Storage
 from vole.http import Certificate
@@ -43,6 +44,7 @@ class WebParts:
     administration: Administration
     leasing: Leasing
     starting: Starting
+    statuses: Statuses
     roster: Roster
     logs: LogStore
     artifacts: ArtifactStore

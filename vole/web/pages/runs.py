@@ -16,7 +16,9 @@ from vole.base.expressions import to_text
 from vole.base.ids import JobKey, RepoName, RunNumber
 from vole.evidence import reads as evidence
 from vole.evidence.logs import LogKey
+from vole.evidence.model import Status
 from vole.evidence.reads import Border, Note, StoredArtifact, Summary
+from vole.evidence.reads.gates import statuses_of
 from vole.jobs import reads as jobs
 from vole.jobs.model import FAILURES, Conclusion, State
 from vole.jobs.reads import history
@@ -28,7 +30,7 @@ from vole.web.live import changes, mark_of
 from vole.web.pages import links
 from vole.web.pages.code import markdown
 from vole.web.pages.repo import RepoHead, head
-from vole.web.pages.shown import Chip, RunLine, of_job, run_line, started_by
+from vole.web.pages.shown import Chip, RunLine, StatusLine, of_job, run_line, started_by, status_lines
 from vole.web.pages.timeline import Timeline, run_number, story, timeline
 from vole.web.pages.visit import Visit
 
@@ -39,6 +41,8 @@ class RunsPage:
     repo: RepoHead
     runs: tuple[RunLine, ...]
     older_href: str | None
+    atom_href: str
+    badge_href: str
 
     @property
     def title(self) -> str:
@@ -130,6 +134,7 @@ class RunPage:
     buttons: Buttons | None
     older: tuple[str, str] | None  # address and link of the run that this one repeats
     newer: tuple[str, str] | None
+    statuses: tuple[StatusLine, ...]
 
     @property
     def title(self) -> str:
@@ -165,13 +170,16 @@ class RunFacts:
     notes: list[Note]
     summaries: list[Summary]
     story: list[EventRow | Border]
+    statuses: list[Status]
 
     @property
     def moving(self) -> object:
         """What makes the page another one."""
         rows = [(job.state, job.conclusion, job.reason, job.epoch) for job in self.jobs]
         state = self.run.state, self.run.newer
-        return state, rows, self.groups, [(one.epoch, one.ended_at) for one in self.attempts], len(self.story)
+        said = [(one.context, one.updated_at) for one in self.statuses]
+        leases = [(one.epoch, one.ended_at) for one in self.attempts]
+        return state, rows, self.groups, said, leases, len(self.story)
 
     def attempts_of(self, job: JobRow) -> list[AttemptRow]:
         return [one for one in self.attempts if one.job == job.id]
@@ -183,7 +191,9 @@ async def runs(visit: Visit) -> Response:
     page, more = found[: limits.LIST_MAX], len(found) > limits.LIST_MAX
     lines = tuple(run_line(visit.repo.name, run) for run in page)
     older = links.runs(visit.repo.name, page[-1].number) if more else None
-    return visit.page(RunsPage(head(visit, "runs"), lines, older))
+    return visit.page(
+        RunsPage(head(visit, "runs"), lines, older, links.atom(visit.repo.name), links.badge(visit.repo.name))
+    )
 
 
 async def run(visit: Visit) -> Response:
@@ -223,6 +233,7 @@ async def run(visit: Visit) -> Response:
         buttons=_buttons(visit, facts),
         older=_other(name, facts.run.older),
         newer=_other(name, facts.run.newer),
+        statuses=status_lines(facts.statuses),
     )
     return visit.page(page)
 
@@ -321,6 +332,7 @@ async def _facts(view: View, visit: Visit, number: RunNumber) -> RunFacts:
         notes=await evidence.notes_of(view, found.id, limits.LIST_MAX),
         summaries=await evidence.summaries_of(view, found.id, [row.id for row in rows]),
         story=await story(view, log, limits.TIMELINE_MAX + 1),
+        statuses=await statuses_of(view, visit.repo.id, found.commit),
     )
 
 

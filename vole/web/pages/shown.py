@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vole.base.ids import RepoName
+from vole.evidence.model import Status
 from vole.jobs.model import FAILURES, Conclusion, State
 from vole.jobs.rows.shown import JobRow, RunRow
 from vole.web.pages import links
@@ -71,6 +73,21 @@ def _concluded(conclusion: Conclusion, *, marked: bool) -> Chip:
     if conclusion is Conclusion.SUCCESS and marked:
         return Chip("marked", "success, with failures allowed")
     return Chip(str(conclusion), str(conclusion))
+
+
+@dataclass(frozen=True)
+class StatusLine:
+    """What an outside system says of a commit."""
+
+    status: Status
+    chip: Chip
+
+
+_STATUS_LOOKS = {"pending": "queued", "success": "success", "failure": "failure", "error": "failure"}
+
+
+def status_lines(statuses: Sequence[Status]) -> tuple[StatusLine, ...]:
+    return tuple(StatusLine(one, Chip(_STATUS_LOOKS[one.state], one.state)) for one in statuses)
 
 
 @dataclass(frozen=True)
