@@ -242,9 +242,19 @@ def document(record: Record) -> bytes:
 
 def path(record: Record) -> str:
     """Where the document stands in the tree of records."""
-    padded = f"{record.run:06d}"
-    folder = f"runs/{padded[:-3]}/{padded[-3:]}"
-    return f"{folder}/{record.job}/{record.attempt}.json" if isinstance(record, AttemptRecord) else f"{folder}/run.json"
+    if isinstance(record, RunRecord):
+        return run_path(record.run)
+    return f"{_folder(record.run)}/{record.job}/{record.attempt}.json"
+
+
+def run_path(run: RunNumber) -> str:
+    """Where the record of a run stands, or will."""
+    return f"{_folder(run)}/run.json"
+
+
+def _folder(run: RunNumber) -> str:
+    padded = f"{run:06d}"
+    return f"runs/{padded[:-3]}/{padded[-3:]}"
 
 
 def line(record: Record) -> str:
