@@ -14,6 +14,7 @@ from vole.base.ids import RepoName
 from vole.flows.recording import Recording
 from vole.git.records import RUNS, RecordKeys
 from vole.git.storage import Storage
+from vole.verifier import forms
 
 
 @asynccontextmanager
@@ -42,10 +43,9 @@ def documents(folder: Path, repo: str = "app") -> dict[str, dict[str, Any]]:
     names = git(folder, repo, "ls-tree", "-r", "--name-only", RUNS, "runs/").split()
     raw = {name: git(folder, repo, "cat-file", "blob", f"{RUNS}:{name}") for name in names}
     found = {name: json.loads(text) for name, text in raw.items()}
-    for name, value in found.items():
-        assert json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False) == raw[name], name
+    for name in found:
+        forms.read(raw[name].encode())  # the second reader knows every document that is ever written
         assert raw[name].startswith('{"purpose":"vole '), name
-        assert value["v"] == 1, name
     return {name: value["record"] for name, value in found.items()}
 
 

@@ -23,6 +23,7 @@ ROWS: list[tuple[int, list[str]]] = [
             "vole.wire",
             "vole.store",
             "vole.git",
+            "vole.verifier",
             "vole.pki",
             "vole.releases",
             "vole.config",
@@ -43,7 +44,7 @@ AWAY: dict[str, list[str]] = {
 # Each library's one home.
 HOMES: dict[str, list[str]] = {
     "sqlite3": ["vole.store"],
-    "pygit2": ["vole.git"],
+    "pygit2": ["vole.git", "vole.verifier"],
     "asyncssh": ["vole.ssh", "vole_runner.link"],
     "starlette": ["vole.web", "vole.nodewire"],
     "jinja2": ["vole.web"],
@@ -53,7 +54,7 @@ HOMES: dict[str, list[str]] = {
     "yaml": ["vole.config.reading", "vole.workflows.reading"],
     "grpc": ["vole_runner.runtimes", "vole_runner.harness", "vole.wire"],
     "google": ["vole_runner.runtimes", "vole_runner.harness", "vole.wire"],
-    "cryptography": ["vole.pki", "vole.releases", "vole.git.records"],
+    "cryptography": ["vole.pki", "vole.releases", "vole.git.records", "vole.verifier"],
     "uvicorn": ["vole.http"],
     "httpx": ["vole.releases.fetch", "vole.agent.client"],
     "structlog": ["vole.telemetry"],

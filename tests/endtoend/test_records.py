@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from pathlib import Path
 
 import httpx
@@ -12,6 +13,7 @@ import pytest
 
 from tests.endtoend.actors import BOUND_S, Forge, Person, prepared, program
 
+RUNS = "refs/vole/runs"
 pytestmark = [pytest.mark.needs("git", "ssh"), pytest.mark.timeout(90)]
 
 WORKFLOW = """\
@@ -136,6 +138,54 @@ def test_no_pusher_moves_or_deletes_a_record(forge_of):
         assert not ada.git("push", "origin", spec, folder=clone).ok, spec
 
     assert ada.git("ls-remote", "origin", "refs/vole/*", folder=clone).out == f"{tip.strip()}\trefs/vole/runs\n"
+
+
+def vole(folder: Path, *words: str | Path):
+    return program(sys.executable, "-m", "vole", *words, folder=folder)
+
+
+@pytest.mark.proves("SR-42")
+def test_a_clone_is_verified_by_the_second_reader_offline_and_a_forged_one_is_not(forge_of):
+    forge, ada, rui = forge_of
+    a_finished_run(forge, ada, rui)
+    clone, signers = fetched(forge, ada)
+    (clone / "record-signers").write_bytes(signers.read_bytes())
+    fetching, verifying = httpx.get(f"{forge.url}/api/v1/repositories/app/runs/1", timeout=BOUND_S).json()["record"][
+        "verify"
+    ]
+    forge.server.stop()
+
+    good = vole(clone, "verify", clone, "--signers", signers, "--files", forge.dir)
+    own = vole(clone, "-C", forge.dir, "verify", "app")
+    tip = program("git", "rev-parse", "refs/vole/runs", folder=clone).out.strip()
+
+    shown = program("sh", "-c", verifying, folder=clone)
+    assert (shown.ok, 'Good "git" signature' in shown.err, fetching) == (True, True, f"git fetch origin {RUNS}:{RUNS}")
+    assert good.ok, good.err
+    said = good.out.splitlines()
+    assert said[0].startswith("app is as it was signed: attempts 2, runs 1, commits ")
+    assert said[1].startswith("signed by records@")
+    assert said[2:] == [
+        "artifacts as recorded 1, not here 0",
+        "logs as recorded 2, not here 0",
+        f"up to {tip}; next time --seen {tip[:10]}",
+    ]
+    assert (own.out, own.ok) == (good.out, True)
+    refused = {
+        "whose signatures count?": ("verify", clone),
+        "it is a record of app, not of web": ("verify", clone, "--signers", signers, "--name", "web"),
+        "records were taken away": ("verify", clone, "--signers", signers, "--seen", "0123456789"),
+        "no commit id": ("verify", clone, "--signers", signers, "--seen", "HEAD"),
+        "no git repository": ("verify", signers.parent, "--signers", signers),
+        "No such file": ("verify", clone, "--signers", clone / "nowhere"),
+    }
+    for why, words in refused.items():
+        verdict = vole(clone, *words)
+        assert (verdict.ok, verdict.out) == (False, ""), words
+        assert why in verdict.err
+    assert ada.git("update-ref", "refs/vole/runs", "HEAD", folder=clone).ok
+    forged = vole(clone, "verify", clone, "--signers", signers)
+    assert (forged.ok, "no signed commit of records" in forged.err) == (False, True)
 
 
 def told(pid: int | str) -> str:

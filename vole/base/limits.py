@@ -216,6 +216,7 @@ RECORDS_AT_ONCE = 100  # documents in one commit; each may hold a summary of 256
 RECORD_EVENTS_MAX = 5_000  # events, and leases, told in one run's record; a run of 256 jobs has 1,500 of them
 RECORDS_LOOK_S = 1.0  # what ends within a second shares a commit
 RECORDS_REST_S = 30  # seconds a repository is left alone that no record could be written to
+RECORD_OBJECT_BYTES_MAX = 64 * MIB  # of one object that is read to verify it: a document has some MiB at most
 
 RECORD_CHAIN_MAX = 50_000  # record commits between the newest and one that is asked for: two seconds of reading
 

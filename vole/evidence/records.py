@@ -251,11 +251,9 @@ def read(data: bytes) -> Record:
 
 def path(record: Record) -> str:
     """Where the document stands in the tree of records."""
-    return (
-        attempt_path(record.run, record.job, record.attempt)
-        if isinstance(record, AttemptRecord)
-        else run_path(record.run)
-    )
+    if isinstance(record, RunRecord):
+        return run_path(record.run)
+    return attempt_path(record.run, record.job, record.attempt)
 
 
 def attempt_path(run: RunNumber, job: JobKey, epoch: Epoch) -> str:

@@ -7,12 +7,14 @@ import json
 import re
 
 import pytest
+from markupsafe import escape
 
 from tests import aio
 from tests.queueing import a_job
 from tests.unit.web.site_to_test import URL, a_site
 from tests.unit.web.test_pages import EVIL, NAME, _everything
 from vole.base import limits
+from vole.flows.recording import Recording
 from vole.people import ledger as people
 from vole.people import reads as people_reads
 from vole.people.scopes import FORMS
@@ -486,6 +488,35 @@ def test_hostile_content_is_data_and_no_answer_is_our_fault(tmp_path):
             assert answer.headers["content-type"] in ("application/json", "application/problem+json")
             assert answer.text.isascii()
             answer.json()
+
+
+def test_a_finished_run_says_where_its_record_stands_and_how_to_verify_it(tmp_path):
+    async def story():
+        async with a_site(tmp_path) as site:
+            await site.repo("app")
+            await site.run("app", skipped="filter")
+            parts, paths = site.house.parts, (f"{APP}/runs/1", "/app/runs/1")
+            before = [await site.get(path) for path in paths]
+            await Recording(parts.db, parts.bells, parts.storage, parts.logs, parts.record_keys, parts.clock).once()
+            return before, [await site.get(path) for path in paths]
+
+    (none, bare), (twin, page) = aio.run(story())
+    tip = (tmp_path / "repos/app.git/refs/vole/runs").read_text().strip()
+
+    assert none.json()["record"] is None
+    assert "verify-commit" not in bare.text
+    record = twin.json()["record"]
+    assert record == {
+        "ref": "refs/vole/runs",
+        "commit": tip,
+        "path": "runs/000/001/run.json",
+        "verify": [
+            "git fetch origin refs/vole/runs:refs/vole/runs",
+            f'git -c gpg.ssh.allowedSignersFile="$PWD/record-signers" verify-commit {tip[:10]}',
+        ],
+    }
+    for line in record["verify"]:
+        assert str(escape(line)) in page.text
 
 
 def test_a_run_tells_all_that_its_page_shows(tmp_path):

@@ -1,7 +1,7 @@
 """Signed commits under refs/vole/: the record key, its signatures, and the commits that carry records."""
 
 from vole.git.records.chain import Chain, Proven
-from vole.git.records.commits import RUNS, Stamp, append
+from vole.git.records.commits import RUNS, Stamp, append, standing
 from vole.git.records.keys import RecordKeys, Signer, fingerprint_of
 
-__all__ = ["RUNS", "Chain", "Proven", "RecordKeys", "Signer", "Stamp", "append", "fingerprint_of"]
+__all__ = ["RUNS", "Chain", "Proven", "RecordKeys", "Signer", "Stamp", "append", "fingerprint_of", "standing"]

@@ -65,6 +65,15 @@ def append(path: Path, ref: RefName, files: Mapping[str, bytes], keys: RecordKey
     return commit
 
 
+def standing(repository: pygit2.Repository, ref: RefName, place: str) -> CommitId | None:
+    """The tip of `ref`, if the file `place` stands there: who verifies that commit verifies the file."""
+    tip = _tip(repository, ref)
+    try:
+        return None if tip is None or tip.tree[place] is None else CommitId(str(tip.id))
+    except KeyError:
+        return None
+
+
 def move_ref(repository: pygit2.Repository, ref: RefName, old: CommitId | None, new: CommitId) -> None:
     """Move `ref` if it stands at `old`, and durably. Raises Conflict."""
     place = Path(repository.path, ref)

@@ -23,6 +23,7 @@ from vole.web.api.paging import asked
 from vole.web.api.shapes import Shape
 from vole.web.api.start import writer
 from vole.web.pages.home import readable
+from vole.web.pages.recorded import RecordShown, record_of
 from vole.web.pages.runs import JobLine, RunFacts, facts_of, holder_of, job_lines, log_note
 from vole.web.pages.timeline import EventLine, run_number, timeline, words_of
 from vole.web.pages.visit import Visit
@@ -64,6 +65,7 @@ async def run(visit: Visit) -> Response:
                 {"job": rows[one.job].key, "epoch": one.epoch, "markdown": one.markdown} for one in facts.summaries
             ],
             "statuses": [shapes.status(visit, one) for one in facts.statuses],
+            "record": _record(record_of(visit, facts.run)),
             "timeline": {"items": [_told(line) for line in told.lines], "more": told.more},
         }
     )
@@ -143,6 +145,12 @@ def _group(visit: Visit, row: GroupRow) -> Shape:
     """`held_by` is who has it while this one waits; not held and nobody's: it stands in no line now."""
     holder = holder_of(visit.repo.name, row)
     return {"name": row.name, "job": row.job, "held": row.held, "held_by": None if holder is None else holder[0]}
+
+
+def _record(found: RecordShown | None) -> Shape | None:
+    if found is None:
+        return None
+    return {"ref": found.ref, "commit": found.commit, "path": found.path, "verify": list(found.commands)}
 
 
 def _told(line: EventLine) -> Shape:

@@ -29,6 +29,7 @@ from vole.store.database import View
 from vole.web.live import changes, mark_of
 from vole.web.pages import links
 from vole.web.pages.code import markdown
+from vole.web.pages.recorded import RecordShown, record_of
 from vole.web.pages.repo import RepoHead, head
 from vole.web.pages.shown import Chip, RunLine, StatusLine, of_job, run_line, started_by, status_lines
 from vole.web.pages.timeline import Timeline, run_number, story, timeline
@@ -129,6 +130,7 @@ class RunPage:
     notes: tuple[NoteLine, ...]
     summaries: tuple[tuple[JobKey, Markup], ...]
     timeline: Timeline
+    record: RecordShown | None
     took: int | None
     mark: str
     buttons: Buttons | None
@@ -228,6 +230,7 @@ async def run(visit: Visit) -> Response:
             ]
         ),
         timeline=timeline(visit, facts.run.created_at, facts.story, keys),
+        record=record_of(visit, facts.run),
         took=took(facts.run.created_at, facts.run.finished_at, visit),
         mark=mark_of(facts.moving),
         buttons=_buttons(visit, facts),
