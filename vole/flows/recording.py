@@ -16,18 +16,19 @@ from vole.evidence.logs import LogStore
 from vole.evidence.model import LogKey
 from vole.evidence.reads import records as reads
 from vole.evidence.reads.records import Debtor, Owed
-from vole.evidence.records import AttemptRecord, Record
+from vole.evidence.records import Record
 from vole.git.records import RUNS, RecordKeys, Signer, Stamp, append
 from vole.git.storage import Storage
 from vole.jobs import ledger as jobs
 from vole.store.database import Database
+from vole.wire.records import AttemptRecord
 
 _log = log.get("vole.recording")
 
 
 @dataclass
 class Recording:
-    """`once` each second; `rotate` when an admin says so. One of them at a time uses the key."""
+    """`once` each second; `rotate` when an admin says so. Whoever uses the key holds `alone`."""
 
     db: Database
     bells: Bells
@@ -35,7 +36,7 @@ class Recording:
     logs: LogStore
     keys: RecordKeys
     clock: Clock
-    _alone: asyncio.Lock = field(default_factory=asyncio.Lock)
+    alone: asyncio.Lock = field(default_factory=asyncio.Lock)
     _resting: dict[RepoId, Moment] = field(default_factory=dict)  # until when a repository is left alone
 
     async def once(self) -> None:
@@ -52,7 +53,7 @@ class Recording:
 
     async def rotate(self) -> Signer:
         """A new record key from now on; what the former ones signed stays valid."""
-        async with self._alone:
+        async with self.alone:
             signer = await asyncio.to_thread(self.keys.rotate, self.clock.now())
         _log.info("the record key was rotated", key=signer.fingerprint)
         return signer
@@ -69,7 +70,7 @@ class Recording:
     async def _write(self, debtor: Debtor, found: Sequence[Record]) -> None:
         files = {records.path(record): records.document(record) for record in found}
         stamp = Stamp(records.message(found), self.clock.now())
-        async with self._alone:
+        async with self.alone:
             await self.storage.run(append, self.storage.path(debtor.name), RUNS, files, self.keys, stamp)
 
     async def _record(self, owed: Owed) -> Record | None:
