@@ -115,6 +115,7 @@ class App:
     starting: Starting
     schedules: Schedules
     recording: Recording
+    decided: Decided
     recovery: Recovery
     gating: Gating
     administration: Administration
@@ -155,7 +156,9 @@ class App:
         """The state of a server that does not run, for one command. Raises Conflict while a server holds it."""
         async with AsyncExitStack() as stack:
             _hold(stack, config)
-            yield await _build(stack, config, _addresses(config, None, None), SystemClock(), SystemEntropy())
+            app = await _build(stack, config, _addresses(config, None, None), SystemClock(), SystemEntropy())
+            yield app
+            await app.decided.once()
 
     @classmethod
     @asynccontextmanager
@@ -315,7 +318,7 @@ class App:
             Sweep("bitmaps", Bitmaps(self.programs).once, limits.BITMAPS_AFTER_S),
             Sweep("schedules", self.schedules.once, limits.LOOK_S, topics=("schedules",)),
             Sweep("records", self.recording.once, limits.RECORDS_LOOK_S),
-            Sweep("decided", Decided(self.recording, self.config.paths.admin_repository).once, limits.RECORDS_LOOK_S),
+            Sweep("decided", self.decided.once, limits.RECORDS_LOOK_S),
             Sweep("retention", retention.once, limits.RETENTION_LOOK_S),
             Sweep("artifacts", expiry.once, limits.RETENTION_LOOK_S),
         ]
@@ -336,6 +339,7 @@ async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock:
     starting = StartingParts(db, bells, clock, storage, index, verdicts, leasing.ended)
     upkeep = Upkeep(UpkeepParts(db, index, artifacts, leasing.ended, leasing.waits, clock), policy)
     await upkeep.on_start()
+    recording = Recording(db, bells, storage, logs, keys, clock, programs.note)
     return App(
         config=config,
         sockets=sockets,
@@ -354,7 +358,8 @@ async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock:
         pushes=pushes,
         starting=Starting(starting),
         schedules=Schedules(starting),
-        recording=Recording(db, bells, storage, logs, keys, clock),
+        recording=recording,
+        decided=Decided(recording, config.paths.admin_repository),
         recovery=Recovery(db, storage, pushes.settle_left),
         gating=gating,
         administration=Administration(

@@ -48,6 +48,7 @@ class Decided:
                 await recording.storage.run(make_bare, self.path)
             stamp = Stamp("\n".join(head) + "\n", recording.clock.now())
             await recording.storage.run(put, self.path, ADMIN, files, recording.keys, stamp)
+        recording.wrote(self.path)
 
 
 async def _owed(view: View) -> tuple[list[OwedDocument], dict[str, bytes | None]] | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from vole.base import limits, log
 from vole.base.bell import Bells
@@ -36,6 +37,7 @@ class Recording:
     logs: LogStore
     keys: RecordKeys
     clock: Clock
+    wrote: Callable[[Path], None]  # hears where loose objects were left
     alone: asyncio.Lock = field(default_factory=asyncio.Lock)
     _resting: dict[RepoId, Moment] = field(default_factory=dict)  # until when a repository is left alone
 
@@ -70,8 +72,10 @@ class Recording:
     async def _write(self, debtor: Debtor, found: Sequence[Record]) -> None:
         files = {records.path(record): records.document(record) for record in found}
         stamp = Stamp(records.message(found), self.clock.now())
+        path = self.storage.path(debtor.name)
         async with self.alone:
-            await self.storage.run(append, self.storage.path(debtor.name), RUNS, files, self.keys, stamp)
+            await self.storage.run(append, path, RUNS, files, self.keys, stamp)
+        self.wrote(path)
 
     async def _record(self, owed: Owed) -> Record | None:
         """None for a row that cannot be read: it is set aside with the reason."""
