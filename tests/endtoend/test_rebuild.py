@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests import stored
-from tests.endtoend.actors import BOUND_S, Forge, Person, Said, a_ready_forge
+from tests.endtoend.actors import BOUND_S, Forge, Person, Said, a_ready_forge, prepared
 from tests.endtoend.test_starts import browser, ended
 
 pytestmark = [pytest.mark.needs("git", "ssh"), pytest.mark.timeout(180)]
@@ -138,11 +138,16 @@ def differences(path: str, before: tuple[int, str], after: tuple[int, str]) -> l
 
 
 def told(forge: Forge) -> list[object]:
-    """What commands say of people and repositories."""
+    """What commands say of people and repositories, and what runs came from."""
     words = ("user list", "key list", "grant", "repo list", "run list app", "run list quiet")
     labels = json.loads(forge.command("label", "list", "--json"))
     declared = [label for label in labels if label["label"] == "nobody"]
-    return [*(forge.command(*word.split(), "--json") for word in words), declared]
+    of_runs = "WHERE id IN (SELECT push_id FROM runs WHERE state = 'finished') ORDER BY id"
+    origins = [
+        *stored.rows(forge.dir, f"SELECT id, repo_id, account, state, received_at FROM pushes {of_runs}"),
+        *stored.rows(forge.dir, f"SELECT * FROM starts {of_runs}"),
+    ]
+    return [*(forge.command(*word.split(), "--json") for word in words), declared, [tuple(row) for row in origins]]
 
 
 def rebuilt(forge: Forge) -> str:
@@ -174,6 +179,32 @@ def test_every_page_is_as_it_was_and_numbers_go_on_at_the_next_full_hundred(tmp_
         assert len([path for path in before if path.startswith("/app/runs/")]) > 10
         assert not stored.rows(forge.dir, "SELECT 1 FROM run_labels")
         forge.runner(rui, "linux")
+        refused = forge.vole("index", "rebuild")
+        assert refused.status == 1
+        assert "is already served by vole serve" in refused.err
         done(ada.pushes("app", {"e": "f"}, options=("ci.wait",)))
         numbers = [run["number"] for run in json.loads(forge.command("run", "list", "app", "--json"))]
         assert max(numbers) >= 100
+
+
+def test_a_database_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    forge, _, _ = prepared(tmp_path)
+    before = (forge.dir / "vole.db").read_bytes()
+
+    refused = forge.vole("index", "rebuild")
+
+    assert refused.status == 1
+    assert "vole.db; nothing was changed" in refused.err
+    assert "mv vole.db vole.db.old" in refused.err
+    assert (forge.dir / "vole.db").read_bytes() == before
+
+
+def test_what_was_decided_without_a_server_is_in_git_at_once(tmp_path: Path) -> None:
+    forge, _, _ = prepared(tmp_path)
+    before = [forge.command(*words, "--json") for words in (("user", "list"), ("key", "list"), ("grant",))]
+    for file in forge.dir.glob("vole.db*"):
+        file.unlink()
+
+    forge.command("index", "rebuild")
+
+    assert [forge.command(*words, "--json") for words in (("user", "list"), ("key", "list"), ("grant",))] == before
