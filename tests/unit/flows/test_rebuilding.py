@@ -148,10 +148,12 @@ def test_the_next_number_is_a_full_hundred_beyond_all_that_were_seen(tmp_path, s
 def test_numbers_of_runs_that_left_nothing_are_not_given_again(tmp_path):
     async def story():
         async with a_recorder(tmp_path) as (server, recording):
+            decided = Decided(recording, tmp_path / "vole-admin.git")
             await server.repo("app")
+            await decided.once()
             for push in range(130):  # all of them still queued
                 await server.enqueues(a_run(), push=push)
-            await Decided(recording, tmp_path / "vole-admin.git").once()
+            await decided.once()
             clock = server.clock
         found, _ = await back(tmp_path, clock)
         assert found[0].next_run == 200
