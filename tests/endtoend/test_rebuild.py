@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests import stored
-from tests.endtoend.actors import BOUND_S, Forge, Person, Said, a_ready_forge, prepared
+from tests.endtoend.actors import BOUND_S, Forge, Person, Said, a_ready_forge, prepared, program
 from tests.endtoend.test_starts import browser, ended
 
 pytestmark = [pytest.mark.needs("git", "ssh"), pytest.mark.timeout(180)]
@@ -208,3 +208,26 @@ def test_what_was_decided_without_a_server_is_in_git_at_once(tmp_path: Path) -> 
     forge.command("index", "rebuild")
 
     assert [forge.command(*words, "--json") for words in (("user", "list"), ("key", "list"), ("grant",))] == before
+
+
+def test_a_rebuild_that_fails_names_the_document_and_leaves_no_database(tmp_path: Path) -> None:
+    forge, _, _ = prepared(tmp_path)
+    for file in forge.dir.glob("vole.db*"):
+        file.unlink()
+    admin, ref = forge.dir / "vole-admin.git", "refs/vole/admin"
+    good = program("git", "rev-parse", ref, folder=admin).out.strip()
+    blob = program("git", "hash-object", "-w", "--stdin", folder=admin, given='{"purpose":"x"').out.strip()
+    tree = program("git", "mktree", folder=admin, given=f"100644 blob {blob}\tada.json\n").out.strip()
+    root = program("git", "mktree", folder=admin, given=f"040000 tree {tree}\taccounts\n").out.strip()
+    who = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+    bad = program("git", *who, "commit-tree", "-m", "bad", root, folder=admin).out.strip()
+    assert program("git", "update-ref", ref, bad, folder=admin).ok
+
+    refused = forge.vole("index", "rebuild")
+    left = (forge.dir / "vole.db").exists()
+
+    assert refused.status == 2
+    assert "vole-admin.git: accounts/ada.json: not JSON" in refused.err
+    assert not left
+    assert program("git", "update-ref", ref, good, folder=admin).ok
+    assert "2 accounts and 1 repositories are back" in forge.command("index", "rebuild")
