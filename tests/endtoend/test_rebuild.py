@@ -89,6 +89,7 @@ def populated(forge: Forge, ada: Person, rui: Person, folder: Path) -> None:
     forge.command("grant", "ada", "quiet", "write")
     forge.command("grant", "rui", "quiet", "run")
     forge.command("label", "declare", "nobody")
+    forge.command("gate", "set", "app", "release/*", "main", "status:deploy")
     forge.runner(rui, "linux")
     files = {"main": MAIN.format(gate=gate), "manual": MANUAL, "slow": SLOW}
     done(ada.pushes("app", {f".vole/workflows/{name}.yml": text for name, text in files.items()}))
@@ -139,7 +140,7 @@ def differences(path: str, before: tuple[int, str], after: tuple[int, str]) -> l
 
 def told(forge: Forge) -> list[object]:
     """What commands say of people and repositories, and what runs came from."""
-    words = ("user list", "key list", "grant", "repo list", "run list app", "run list quiet")
+    words = ("user list", "key list", "grant", "repo list", "gate list app", "run list app", "run list quiet")
     labels = json.loads(forge.command("label", "list", "--json"))
     declared = [label for label in labels if label["label"] == "nobody"]
     of_runs = "WHERE id IN (SELECT push_id FROM runs WHERE state = 'finished') ORDER BY id"

@@ -27,4 +27,4 @@ def rebuild(folder: Path) -> None:
 
     back = asyncio.run(App.rebuild(config, click.echo))
     click.echo(f"{config.paths.database} is rebuilt: {sum(one.runs for one in back):,} runs")
-    click.echo("not in git, so not back: browser sessions, tokens, runs that were not finished, the queue")
+    click.echo("not in git, so not back: browser sessions, tokens, statuses, runs that were not finished, the queue")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -14,6 +14,7 @@ from vole.base.ids import AccountName, CommitId, Epoch, JobId, RepoId, RunId
 from vole.evidence.gates import Requirement
 from vole.evidence.model import Reported, check_file
 from vole.store.database import Tx
+from vole.wire.documents import GateDocument
 from vole.wire.records import AttemptRecord
 from vole.wire.runner import ArtifactFile, Finish, Mark
 
@@ -136,6 +137,15 @@ def set_gate(tx: Tx, repo: RepoId, pattern: str, requires: Sequence[Requirement]
         requires=json.dumps([one.text for one in requires]),
         by=by,
         now=tx.now,
+    )
+
+
+def restore_gates(tx: Tx, repo: RepoId, gates: Iterable[GateDocument]) -> None:
+    """The gates of a repository as they were."""
+    tx.run_many(
+        "INSERT INTO gates (repo_id, pattern, requires, set_by, set_at) "
+        "VALUES (:repo, :pattern, :requires, :set_by, :set_at)",
+        ({**vars(gate), "repo": repo, "requires": json.dumps(gate.requires)} for gate in gates),
     )
 
 

@@ -41,9 +41,7 @@ def document(record: Record) -> bytes:
 def read(data: bytes) -> Record:
     """The record in a document. Raises Invalid for bytes that `document` does not write."""
     of_run = data.startswith(f'{{"purpose":"{RUN}"'.encode())
-    record: Record = (
-        documents.read(RUN, RunRecord, data) if of_run else documents.read(ATTEMPT, AttemptRecord, data)
-    )
+    record: Record = documents.read(RUN, RunRecord, data) if of_run else documents.read(ATTEMPT, AttemptRecord, data)
     if document(record) != data:
         raise Invalid("the document is not written as a record is")
     return record

@@ -92,7 +92,7 @@ async def rebuild(parts: Parts, say: Callable[[str], object]) -> list[Rebuilt]:
     for name in sorted(decisions.repositories.keys() - set(here)):
         say(f"{name}: there is no folder {parts.storage.path(name)}; it does not come back")
     for name in (name for name in here if name not in decisions.repositories):
-        say(f"{name}: {parts.admin.name} does not name it: it is private now, and its artifacts are not found")
+        say(f"{name}: {parts.admin.name} does not name it: it is private now, without gates or its artifacts")
     found = await parts.db.write(restore_decisions, decisions, here)
     say(f"{len(decisions.accounts)} accounts and {len(found)} repositories are back")
     return [await _repository(parts, repo, decisions.repositories.get(repo.name), say) for repo in found]
@@ -136,6 +136,7 @@ def restore_decisions(tx: Tx, decisions: Decisions, here: Sequence[RepoName]) ->
     for name in here:
         known = decisions.repositories.get(name)
         found.append(repos.create_repo(tx, name, public=False) if known is None else repos.restore_repo(tx, known))
+        evidence.restore_gates(tx, found[-1].id, () if known is None else known.gates)
     for account in decisions.accounts:
         people.restore_account(tx, account, {repo.name: repo.id for repo in found})
     runners.restore_labels(tx, decisions.labels)

@@ -7,6 +7,7 @@ from typing import Literal
 
 from vole.base.clock import Moment
 from vole.base.ids import AccountName, PushId, RefName, RepoId, RepoName, RunNumber
+from vole.wire.documents import GateDocument
 from vole.wire.hook import RefUpdate
 from vole.wire.plan import RunPlan
 
@@ -100,6 +101,7 @@ class RepositoryDocument:
     description: str
     created_at: Moment
     next_run: RunNumber  # as of the writing: every hundredth is written
+    gates: tuple[GateDocument, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from vole.base.ids import RepoId, RepoName, RunNumber
 from vole.repos import rows
 from vole.repos.model import OpenIntent, OwedDocument, Repo, RepositoryDocument, Schedule, SeenRef, UnreadSchedules
 from vole.store.database import View
+from vole.wire import codec
+from vole.wire.documents import GateDocument
 
 
 async def repo_named(view: View, name: RepoName) -> Repo | None:
@@ -71,10 +73,22 @@ async def admin_owed(view: View, most: int) -> list[OwedDocument]:
 
 
 async def repository_document(view: View, name: RepoName) -> RepositoryDocument | None:
-    """What `vole-admin.git` says of the repository; None where there is none of the name."""
+    """What `vole-admin.git` says of the repository; None where there is none of the name. Gates are evidence's."""
     repo = await repo_named(view, name)
     if repo is None:
         return None
     row = await view.one("SELECT next FROM run_numbers WHERE repo_id = :repo", repo=repo.id)
     number = RunNumber(1 if row is None else row["next"])
-    return RepositoryDocument(str(repo.id), repo.name, repo.public, repo.description, repo.created_at, number)
+    gates = await view.all("SELECT * FROM gates WHERE repo_id = :repo ORDER BY pattern", repo=repo.id)
+    return RepositoryDocument(
+        str(repo.id),
+        repo.name,
+        repo.public,
+        repo.description,
+        repo.created_at,
+        number,
+        tuple(
+            GateDocument(gate["pattern"], tuple(codec.parse(gate["requires"])), gate["set_by"], Moment(gate["set_at"]))
+            for gate in gates
+        ),
+    )

@@ -5,10 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from vole.base.clock import Moment
 from vole.base.errors import Invalid
+from vole.base.ids import AccountName
 from vole.wire import codec
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class GateDocument:
+    """A gate, as the document of its repository has it."""
+
+    pattern: str
+    requires: tuple[str, ...]
+    set_by: AccountName
+    set_at: Moment
 
 
 @dataclass(frozen=True)

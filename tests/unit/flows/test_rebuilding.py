@@ -14,9 +14,11 @@ from vole.base.entropy import SeededEntropy
 from vole.base.errors import Invalid
 from vole.base.ids import AccountName, RepoName, RunNumber
 from vole.base.labels import Label
+from vole.evidence.gates import Requirement
 from vole.evidence.logs import LogStore
 from vole.flows.administration import forget_repo
 from vole.flows.decided import Decided
+from vole.flows.gating import set_gate
 from vole.flows.rebuilding import Parts, rebuild
 from vole.git.records import ADMIN, RUNS
 from vole.git.storage import Storage
@@ -35,6 +37,7 @@ HISTORY = {
     "keys": "*",
     "grants": "*",
     "repos": "*",
+    "gates": "*",
     "labels": "label, declared_by, created_at",
     "runs": "id, repo_id, number, ref, commit_id, workflow, workflow_path, workflow_blob, event, actor, attempt,"
     " rerun_of, state, conclusion, reason, created_at, finished_at",
@@ -85,6 +88,7 @@ async def every_ending(server):
     await server.account("mac-1", "app")
     await server.account("ada", "app", kind="git")
     await server.db.write(runners.declare_label, Label("linux"), AccountName("ada"))
+    await server.db.write(set_gate, RepoName("app"), "main", [Requirement.parse("ci")], AccountName("ada"))
     session = await server.connects("mac-1", ("linux",), slots=2)
     first = await server.enqueues(a_run(a_job("good", runs_on=("linux",)), a_job("bad"), a_job("last", needs=("bad",))))
     for key in ("good", "bad"):

@@ -44,6 +44,16 @@ CREATE TRIGGER owed_run_numbers AFTER UPDATE OF next ON run_numbers WHEN new.nex
   INSERT INTO admin_outbox (kind, name) SELECT 'repository', name FROM repos WHERE id = new.repo_id;
 END;
 
+CREATE TRIGGER owed_gate_added AFTER INSERT ON gates BEGIN
+  INSERT INTO admin_outbox (kind, name) SELECT 'repository', name FROM repos WHERE id = new.repo_id;
+END;
+CREATE TRIGGER owed_gate_changed AFTER UPDATE ON gates BEGIN
+  INSERT INTO admin_outbox (kind, name) SELECT 'repository', name FROM repos WHERE id = new.repo_id;
+END;
+CREATE TRIGGER owed_gate_removed AFTER DELETE ON gates BEGIN
+  INSERT INTO admin_outbox (kind, name) SELECT 'repository', name FROM repos WHERE id = old.repo_id;
+END;
+
 CREATE TRIGGER owed_label_declared AFTER INSERT ON labels WHEN new.declared_by IS NOT NULL BEGIN
   INSERT INTO admin_outbox (kind, name) VALUES ('labels', 'declared');
 END;
