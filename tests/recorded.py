@@ -27,7 +27,7 @@ async def a_recorder(folder: Path, **more: Any) -> AsyncIterator[tuple[Server, R
         storage.create(RepoName("app"))
     keys = RecordKeys.open(folder / "record_ed25519", "0" * 32, server.clock.now())
     try:
-        yield server, Recording(server.db, server.bells, storage, server.logs, keys, server.clock)
+        yield server, Recording(server.db, server.bells, storage, server.logs, keys, server.clock, lambda _: None)
     finally:
         storage.close()
         await server.end()

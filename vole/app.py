@@ -22,7 +22,7 @@ from vole.base import limits, log, supervise
 from vole.base.bell import Bells
 from vole.base.clock import Clock, StoreClock, SystemClock
 from vole.base.entropy import Entropy, SystemEntropy
-from vole.base.errors import Invalid, Unavailable
+from vole.base.errors import Conflict, Invalid, Unavailable
 from vole.base.offload import Offload
 from vole.base.supervise import Service, Sweep
 from vole.config import server
@@ -32,10 +32,13 @@ from vole.evidence.artifacts import ArtifactStore
 from vole.evidence.logs import LogStore
 from vole.flows.administration import Administration
 from vole.flows.administration import Parts as AdministrationParts
+from vole.flows.decided import Decided
 from vole.flows.gating import Gating, GatingParts
 from vole.flows.leasing import Leasing, LeasingParts
 from vole.flows.push import Pushes, PushParts
 from vole.flows.push.verdicts import Verdicts
+from vole.flows.rebuilding import Parts as RebuildParts
+from vole.flows.rebuilding import Rebuilt, rebuild
 from vole.flows.recording import Recording
 from vole.flows.recovery import Recovery
 from vole.flows.retention import ArtifactRetention, Retention
@@ -112,6 +115,7 @@ class App:
     starting: Starting
     schedules: Schedules
     recording: Recording
+    decided: Decided
     recovery: Recovery
     gating: Gating
     administration: Administration
@@ -152,7 +156,9 @@ class App:
         """The state of a server that does not run, for one command. Raises Conflict while a server holds it."""
         async with AsyncExitStack() as stack:
             _hold(stack, config)
-            yield await _build(stack, config, _addresses(config, None, None), SystemClock(), SystemEntropy())
+            app = await _build(stack, config, _addresses(config, None, None), SystemClock(), SystemEntropy())
+            yield app
+            await app.decided.once()
 
     @classmethod
     @asynccontextmanager
@@ -175,6 +181,33 @@ class App:
             app = await _build(stack, config, sockets, clock or SystemClock(), entropy or SystemEntropy())
             await app._recover()
             yield app
+
+    @staticmethod
+    async def rebuild(config: Config, say: Callable[[str], object]) -> list[Rebuilt]:
+        """A new database from the repositories; in its place once it is whole. Raises Conflict where there is one."""
+        paths, fresh = config.paths, config.paths.database.with_name("vole.db.rebuilt")
+        async with AsyncExitStack() as stack:
+            _hold(stack, config)
+            if paths.database.exists():
+                raise Conflict(
+                    f"there is a database {paths.database}; nothing was changed",
+                    next_step=f"keep it under another name first: mv {paths.database.name} {paths.database.name}.old",
+                )
+            for left in fresh.parent.glob(f"{fresh.name}*"):
+                left.unlink()
+            storage = Storage(paths.repos)
+            stack.callback(storage.close)
+            logs = LogStore(paths.logs)
+            stack.callback(logs.close)
+            db = await Database.open(fresh, SystemClock(), SystemEntropy())
+            try:
+                back = await rebuild(RebuildParts(db, storage, logs, paths.admin_repository), say)
+            finally:
+                await db.close()
+            for old in paths.database.parent.glob(f"{paths.database.name}-*"):
+                old.unlink()  # a log of changes to the database that is gone would be taken for one of this
+            fresh.rename(paths.database)
+            return back
 
     async def run(self, stop: asyncio.Event, *, ready: Callable[[], object]) -> None:
         """Serve until `stop` is set or a door fails; `ready` is called once every door listens."""
@@ -285,6 +318,7 @@ class App:
             Sweep("bitmaps", Bitmaps(self.programs).once, limits.BITMAPS_AFTER_S),
             Sweep("schedules", self.schedules.once, limits.LOOK_S, topics=("schedules",)),
             Sweep("records", self.recording.once, limits.RECORDS_LOOK_S),
+            Sweep("decided", self.decided.once, limits.RECORDS_LOOK_S),
             Sweep("retention", retention.once, limits.RETENTION_LOOK_S),
             Sweep("artifacts", expiry.once, limits.RETENTION_LOOK_S),
         ]
@@ -305,6 +339,7 @@ async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock:
     starting = StartingParts(db, bells, clock, storage, index, verdicts, leasing.ended)
     upkeep = Upkeep(UpkeepParts(db, index, artifacts, leasing.ended, leasing.waits, clock), policy)
     await upkeep.on_start()
+    recording = Recording(db, bells, storage, logs, keys, clock, programs.note)
     return App(
         config=config,
         sockets=sockets,
@@ -323,7 +358,8 @@ async def _build(stack: AsyncExitStack, config: Config, sockets: Sockets, clock:
         pushes=pushes,
         starting=Starting(starting),
         schedules=Schedules(starting),
-        recording=Recording(db, bells, storage, logs, keys, clock),
+        recording=recording,
+        decided=Decided(recording, config.paths.admin_repository),
         recovery=Recovery(db, storage, pushes.settle_left),
         gating=gating,
         administration=Administration(

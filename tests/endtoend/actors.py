@@ -318,9 +318,9 @@ class Forge:
         return running
 
     def records_what_it_owes(self) -> None:
-        """Wait until every record that is owed stands in git."""
+        """Wait until every record that is owed, and whatever people decided, stands in git."""
         late = time.monotonic() + BOUND_S
-        while stored.rows(self.dir, "SELECT 1 FROM record_outbox"):
+        while stored.rows(self.dir, "SELECT 1 FROM record_outbox UNION ALL SELECT 1 FROM admin_outbox"):
             assert time.monotonic() < late, "records are still owed"
             time.sleep(0.02)
 

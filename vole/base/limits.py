@@ -93,6 +93,7 @@ PUSH_NOTICES_MAX = 50  # lines of an accepted push before its runs; a pipe holds
 SSH_TAIL_S = 600  # seconds a client may take for the last buffered megabyte
 PUSH_CHECK_S = 60  # seconds one push's check may take
 BITMAPS_OBJECTS_MIN = 5_000  # in packs; to walk through fewer takes a clone less than it takes to say hello
+LOOSE_OBJECTS_MAX = 6_400  # about; a file each, eight of them a record: beyond, they become a pack
 BITMAPS_AFTER_S = 1.0  # seconds after a push or clone: whoever follows at once is not held up
 BITMAPS_S = 600  # seconds the writing may take; a repository of two million objects takes 30
 GIT_END_S = 10  # seconds from TERM to KILL for a git child whose client left

@@ -123,6 +123,10 @@ class Paths:
         return self.root / "repos"
 
     @property
+    def admin_repository(self) -> Path:
+        return self.root / "vole-admin.git"
+
+    @property
     def logs(self) -> Path:
         return self.root / "logs"
 

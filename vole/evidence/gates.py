@@ -18,7 +18,8 @@ from vole.base.ids import AccountName, CommitId, Epoch, JobKey, RefName, RepoNam
 from vole.base.labels import nearest
 from vole.evidence import records
 from vole.evidence.model import Status, check_context
-from vole.evidence.records import AttemptRecord, Record, RunRecord
+from vole.evidence.records import Record
+from vole.wire.records import AttemptRecord, RunRecord
 
 _STATUS = "status:"
 _RED = "it is red: "

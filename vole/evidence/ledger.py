@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -14,6 +14,8 @@ from vole.base.ids import AccountName, CommitId, Epoch, JobId, RepoId, RunId
 from vole.evidence.gates import Requirement
 from vole.evidence.model import Reported, check_file
 from vole.store.database import Tx
+from vole.wire.documents import GateDocument
+from vole.wire.records import AttemptRecord
 from vole.wire.runner import ArtifactFile, Finish, Mark
 
 _DAY_S = 86_400
@@ -23,6 +25,15 @@ SELECT :job, :epoch, (SELECT COUNT(*) FROM marks WHERE job_id = :job AND epoch =
   :offset, :at, :step, :kind, :title
 WHERE NOT EXISTS (
   SELECT 1 FROM marks WHERE job_id = :job AND epoch = :epoch AND step = :step AND kind = :kind)"""
+
+_ANNOTATION = """
+INSERT INTO annotations (job_id, epoch, run_id, ordinal, level, message, file, line)
+VALUES (:job, :epoch, :run, :ordinal, :level, :message, :file, :line)"""
+_SUMMARY = "INSERT INTO summaries (job_id, epoch, run_id, markdown) VALUES (:job, :epoch, :run, :text)"
+_ARTIFACT = """
+INSERT INTO artifacts (job_id, epoch, repo_id, run_id, name, path, size, sha256, created_at, expires_at)
+VALUES (:job, :epoch, :repo, :run, :name, :path, :size, :sha256, :at, :expires_at)
+ON CONFLICT DO NOTHING"""
 
 
 @dataclass(frozen=True)
@@ -54,8 +65,7 @@ def add_result(tx: Tx, attempt: Attempt, result: Finish, retention_days: Mapping
     """
     key = {"job": attempt.job, "epoch": attempt.epoch, "run": attempt.run}
     tx.run_many(
-        "INSERT INTO annotations (job_id, epoch, run_id, ordinal, level, message, file, line) "
-        "VALUES (:job, :epoch, :run, :ordinal, :level, :message, :file, :line)",
+        _ANNOTATION,
         (
             {**key, "ordinal": at, "level": note.level, "file": note.file[: limits.TEXT_CHARS_MAX], "line": note.line}
             | {"message": note.message[: limits.ANNOTATION_CHARS_MAX]}
@@ -64,12 +74,25 @@ def add_result(tx: Tx, attempt: Attempt, result: Finish, retention_days: Mapping
     )
     if result.summary:
         markdown = result.summary.encode()[: limits.SUMMARY_BYTES_MAX].decode(errors="ignore")
-        tx.run(
-            "INSERT INTO summaries (job_id, epoch, run_id, markdown) VALUES (:job, :epoch, :run, :text)",
-            text=markdown,
-            **key,
-        )
+        tx.run(_SUMMARY, text=markdown, **key)
     _add_artifacts(tx, attempt, result.artifacts, retention_days)
+
+
+def restore(tx: Tx, attempt: Attempt, known: AttemptRecord) -> None:
+    """What an attempt's record tells of its evidence. Artifacts whose days are over do not come back."""
+    add_marks(tx, attempt.job, attempt.epoch, known.marks)
+    key = {"job": attempt.job, "epoch": attempt.epoch, "run": attempt.run}
+    tx.run_many(_ANNOTATION, ({**key, "ordinal": at, **vars(note)} for at, note in enumerate(known.annotations)))
+    if known.summary is not None:
+        tx.run(_SUMMARY, text=known.summary, **key)
+    tx.run_many(
+        _ARTIFACT,
+        (
+            {**key, **vars(file), "repo": attempt.repo, "at": known.ended_at}
+            for file in known.artifacts
+            if file.expires_at is None or file.expires_at > tx.now
+        ),
+    )
 
 
 def drop_repo(tx: Tx, repo: RepoId) -> None:
@@ -117,6 +140,15 @@ def set_gate(tx: Tx, repo: RepoId, pattern: str, requires: Sequence[Requirement]
     )
 
 
+def restore_gates(tx: Tx, repo: RepoId, gates: Iterable[GateDocument]) -> None:
+    """The gates of a repository as they were."""
+    tx.run_many(
+        "INSERT INTO gates (repo_id, pattern, requires, set_by, set_at) "
+        "VALUES (:repo, :pattern, :requires, :set_by, :set_at)",
+        ({**vars(gate), "repo": repo, "requires": json.dumps(gate.requires)} for gate in gates),
+    )
+
+
 def remove_gate(tx: Tx, repo: RepoId, pattern: str) -> None:
     """Raises NotFound."""
     if not tx.run("DELETE FROM gates WHERE repo_id = :repo AND pattern = :pattern", repo=repo, pattern=pattern):
@@ -156,10 +188,7 @@ def _add_artifacts(
         check_file(file)
         days = retention_days.get(file.name)
         tx.run(
-            """
-            INSERT INTO artifacts (job_id, epoch, repo_id, run_id, name, path, size, sha256, created_at, expires_at)
-            VALUES (:job, :epoch, :repo, :run, :name, :path, :size, :sha256, :now, :expires)
-            ON CONFLICT DO NOTHING""",
+            _ARTIFACT,
             job=attempt.job,
             epoch=attempt.epoch,
             repo=attempt.repo,
@@ -168,6 +197,6 @@ def _add_artifacts(
             path=file.path,
             size=file.size,
             sha256=file.sha256,
-            now=tx.now,
-            expires=tx.now + seconds(days * _DAY_S) if days else None,  # 0 days: for ever
+            at=tx.now,
+            expires_at=tx.now + seconds(days * _DAY_S) if days else None,  # 0 days: for ever
         )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vole.base import limits, log
 from vole.base.errors import Conflict, Exhausted, Unavailable
-from vole.base.ids import RepoName
+from vole.base.ids import RepoName, RunNumber
 from vole.evidence.model import LogKey, WrongOffset
 
 _log = log.get("vole.evidence")
@@ -116,6 +116,11 @@ class LogStore:
         self._unsure.discard(key)
         hasher = _digest(self.path(key)) if known is None or known.hasher is None else known.hasher
         return Seal(length, hasher.hexdigest())
+
+    def numbers(self, repo: RepoName) -> list[RunNumber]:
+        """The runs of a repository that ever had a log which is still here."""
+        folder = self._root / repo
+        return [RunNumber(int(name)) for name in os.listdir(folder) if name.isdecimal()] if folder.is_dir() else []
 
     def remove_repo(self, repo: RepoName) -> None:
         """Forget every log of a repository, so that another one of its name begins empty."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from vole.base import limits, log
 from vole.base.bell import Bells
@@ -16,18 +17,19 @@ from vole.evidence.logs import LogStore
 from vole.evidence.model import LogKey
 from vole.evidence.reads import records as reads
 from vole.evidence.reads.records import Debtor, Owed
-from vole.evidence.records import AttemptRecord, Record
+from vole.evidence.records import Record
 from vole.git.records import RUNS, RecordKeys, Signer, Stamp, append
 from vole.git.storage import Storage
 from vole.jobs import ledger as jobs
 from vole.store.database import Database
+from vole.wire.records import AttemptRecord
 
 _log = log.get("vole.recording")
 
 
 @dataclass
 class Recording:
-    """`once` each second; `rotate` when an admin says so. One of them at a time uses the key."""
+    """`once` each second; `rotate` when an admin says so. Whoever uses the key holds `alone`."""
 
     db: Database
     bells: Bells
@@ -35,7 +37,8 @@ class Recording:
     logs: LogStore
     keys: RecordKeys
     clock: Clock
-    _alone: asyncio.Lock = field(default_factory=asyncio.Lock)
+    wrote: Callable[[Path], None]  # hears where loose objects were left
+    alone: asyncio.Lock = field(default_factory=asyncio.Lock)
     _resting: dict[RepoId, Moment] = field(default_factory=dict)  # until when a repository is left alone
 
     async def once(self) -> None:
@@ -52,7 +55,7 @@ class Recording:
 
     async def rotate(self) -> Signer:
         """A new record key from now on; what the former ones signed stays valid."""
-        async with self._alone:
+        async with self.alone:
             signer = await asyncio.to_thread(self.keys.rotate, self.clock.now())
         _log.info("the record key was rotated", key=signer.fingerprint)
         return signer
@@ -69,8 +72,10 @@ class Recording:
     async def _write(self, debtor: Debtor, found: Sequence[Record]) -> None:
         files = {records.path(record): records.document(record) for record in found}
         stamp = Stamp(records.message(found), self.clock.now())
-        async with self._alone:
-            await self.storage.run(append, self.storage.path(debtor.name), RUNS, files, self.keys, stamp)
+        path = self.storage.path(debtor.name)
+        async with self.alone:
+            await self.storage.run(append, path, RUNS, files, self.keys, stamp)
+        self.wrote(path)
 
     async def _record(self, owed: Owed) -> Record | None:
         """None for a row that cannot be read: it is set aside with the reason."""

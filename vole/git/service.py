@@ -145,7 +145,7 @@ class GitPrograms:
                         self._untidy.add(path)
         finally:
             await self._tidy(path)
-            self._note(path)
+            self.note(path)
 
     @asynccontextmanager
     async def upload_pack(self, who: AccountName, path: Path, protocol: str | None, sink: Sink) -> AsyncIterator[Child]:
@@ -158,7 +158,7 @@ class GitPrograms:
                 yield child
             finally:
                 await _ended(child)
-                self._note(path)
+                self.note(path)
 
     async def _receiver(self, path: Path, protocol: str | None, sink: Sink, pipes: HookPipes) -> Child:
         env = environment(protocol, VOLE_ASK=str(pipes.ask), VOLE_TELL=str(pipes.tell))
@@ -199,7 +199,8 @@ class GitPrograms:
         finally:
             self._receiving[path] -= 1
 
-    def _note(self, path: Path) -> None:
+    def note(self, path: Path) -> None:
+        """The repository is in use: whoever looks after packs looks at it."""
         self.used.setdefault(path, asyncio.get_running_loop().time())
 
     async def _tidy(self, path: Path) -> None:
@@ -284,9 +285,12 @@ async def source_pack(repository: Path, commit: CommitId, depth: int, haves: tup
 
 
 async def map_packs(path: Path) -> bool:
-    """Pack what lies loose and write one index with bitmaps over all packs. Whether git could. Others go first."""
-    argv = command((*_SETTINGS, "core.hooksPath=/dev/null"), "repack", "-d", "-n", "-q", "--write-midx",
-                   "--write-bitmap-index")  # fmt: skip
+    """Pack what lies loose, join small packs, each to be twice the next, and write one index with bitmaps over all.
+
+    Whether git could. Others go first.
+    """
+    argv = command((*_SETTINGS, "core.hooksPath=/dev/null"), "repack", "-d", "-n", "-q", "--geometric=2",
+                   "--write-midx", "--write-bitmap-index")  # fmt: skip
     process = await _streams(argv, environment(GIT_DIR=str(path)))
     try:
         with contextlib.suppress(ProcessLookupError):

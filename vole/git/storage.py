@@ -62,14 +62,15 @@ class Storage:
 
     def create(self, name: RepoName) -> Path:
         """An empty bare repository, whole or not there at all. Raises Conflict where one is."""
-        path, making = self.path(name), self._root / f"{_MAKING}{name}.git"
+        path = self.path(name)
         if path.exists():
             raise Conflict(f"there is a folder {path.name} already")
-        shutil.rmtree(making, ignore_errors=True)
-        pygit2.init_repository(str(making), bare=True, initial_head=DEFAULT_BRANCH.short)
-        shutil.rmtree(making / "hooks", ignore_errors=True)
-        making.rename(path)
+        make_bare(path)
         return path
+
+    def names(self) -> list[RepoName]:
+        """Of every folder that may be a repository, in order."""
+        return sorted(RepoName.parse(path.name.removesuffix(".git")) for path in self._root.glob("[!.]*.git"))
 
     def remove(self, name: RepoName) -> None:
         """Gone at once under its name; nothing happens when there is none."""
@@ -94,6 +95,15 @@ class Storage:
     def close(self) -> None:
         """Let what runs end; take nothing more."""
         self._threads.shutdown()
+
+
+def make_bare(path: Path) -> None:
+    """An empty bare repository where there is none, whole or not there at all."""
+    making = path.with_name(f"{_MAKING}{path.name}")
+    shutil.rmtree(making, ignore_errors=True)
+    pygit2.init_repository(str(making), bare=True, initial_head=DEFAULT_BRANCH.short)
+    shutil.rmtree(making / "hooks", ignore_errors=True)
+    making.rename(path)
 
 
 def open_repository(path: Path) -> pygit2.Repository:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from vole.base import limits
 from vole.base.clock import after, seconds
 from vole.base.entropy import digest
 from vole.base.errors import Conflict, Denied, Invalid, NotFound
 from vole.base.escape import visible
-from vole.base.ids import AccountId, AccountName, KeyId, RepoId
+from vole.base.ids import AccountId, AccountName, KeyId, RepoId, RepoName
 from vole.people import rows
-from vole.people.model import Account, Key, KeyKind, Level, PublicKey
+from vole.people.model import Account, AccountDocument, Key, KeyKind, Level, PublicKey
 from vole.store.database import Tx
 
 TOKEN_NAME_CHARS_MAX = 64  # fits a column of `token list`
@@ -127,6 +129,30 @@ def runner_key_stands(tx: Tx, fingerprint: str) -> bool:
     """Whether that key is still a runner key, as of this transaction."""
     found = tx.one("SELECT 1 FROM keys WHERE fingerprint = :fingerprint AND kind = 'runner'", fingerprint=fingerprint)
     return found is not None
+
+
+def restore_account(tx: Tx, known: AccountDocument, repos: Mapping[RepoName, RepoId]) -> None:
+    """An account as it was, with its keys and its grants on `repos`; a repository that is not among them has none."""
+    tx.run(
+        "INSERT INTO accounts (id, name, admin, created_at) VALUES (:id, :name, :admin, :at)",
+        id=int(known.id),
+        name=known.name,
+        admin=int(known.admin),
+        at=known.created_at,
+    )
+    tx.run_many(
+        "INSERT INTO keys (id, account_id, kind, fingerprint, public_key, comment, created_at) "
+        "VALUES (:id, :account, :kind, :fingerprint, :public_key, :comment, :created_at)",
+        ({**vars(key), "id": int(key.id), "account": int(known.id)} for key in known.keys),
+    )
+    tx.run_many(
+        "INSERT INTO grants (account_id, repo_id, level, created_at) VALUES (:account, :repo, :level, :at)",
+        (
+            {"account": int(known.id), "repo": repos[grant.repository], "level": grant.level, "at": grant.created_at}
+            for grant in known.grants
+            if grant.repository in repos
+        ),
+    )
 
 
 def make_login_link(tx: Tx, account: AccountId, token_digest: str) -> None:

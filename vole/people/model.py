@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from vole.base.clock import Moment
-from vole.base.ids import AccountId, AccountName, KeyId, RepoId
+from vole.base.ids import AccountId, AccountName, KeyId, RepoId, RepoName
 
 Level = Literal["read", "write", "run"]
 KeyKind = Literal["git", "runner"]
@@ -98,3 +98,36 @@ class Token:
     name: str
     scope: str | None  # None: all that the account may
     created_at: Moment
+
+
+@dataclass(frozen=True)
+class KeyDocument:
+    """A key as `vole-admin.git` has it. Ids are texts there."""
+
+    id: str
+    kind: KeyKind
+    fingerprint: str
+    public_key: str
+    comment: str
+    created_at: Moment
+
+
+@dataclass(frozen=True)
+class GrantDocument:
+    """A grant as `vole-admin.git` has it."""
+
+    repository: RepoName
+    level: Level
+    created_at: Moment
+
+
+@dataclass(frozen=True)
+class AccountDocument:
+    """An account as `vole-admin.git` has it: no session, no token, no secret."""
+
+    id: str
+    name: AccountName
+    admin: bool
+    created_at: Moment
+    keys: tuple[KeyDocument, ...]
+    grants: tuple[GrantDocument, ...]

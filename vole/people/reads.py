@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from vole.base.clock import Moment
 from vole.base.entropy import digest
 from vole.base.ids import AccountId, AccountName, RepoId
 from vole.people import rows
-from vole.people.model import Account, Grant, Key, Person, Token, WebSession
+from vole.people.model import (
+    Account,
+    AccountDocument,
+    Grant,
+    GrantDocument,
+    Key,
+    KeyDocument,
+    Person,
+    Token,
+    WebSession,
+)
 from vole.store.database import View
 
 
@@ -78,3 +89,27 @@ async def tokens(view: View, account: AccountId) -> list[Token]:
 
 async def _person(view: View, account: Account) -> Person:
     return rows.person(account, await view.all(rows.LEVELS, account=account.id))
+
+
+async def account_document(view: View, name: AccountName) -> AccountDocument | None:
+    """What `vole-admin.git` says of the account; None where there is none of the name."""
+    row = await view.one(f"{rows.ACCOUNT} WHERE name = :name", name=name)
+    if row is None:
+        return None
+    account = rows.account(row)
+    granted = await view.all(
+        "SELECT p.name, g.level, g.created_at FROM grants g JOIN repos p ON p.id = g.repo_id "
+        "WHERE g.account_id = :account ORDER BY p.name, g.level",
+        account=account.id,
+    )
+    return AccountDocument(
+        str(account.id),
+        account.name,
+        account.admin,
+        account.created_at,
+        tuple(
+            KeyDocument(str(key.id), key.kind, key.fingerprint, key.public_key, key.comment, key.created_at)
+            for key in await keys(view, account.id)
+        ),
+        tuple(GrantDocument(row["name"], row["level"], Moment(row["created_at"])) for row in granted),
+    )

@@ -9,11 +9,12 @@ import json
 from collections.abc import Collection, Mapping
 
 from vole.base import limits
+from vole.base.clock import Moment
 from vole.base.cron import first_after
 from vole.base.errors import Conflict, NotFound, Unavailable
-from vole.base.ids import AccountName, PushId, RefName, RepoId, RepoName, StartId
+from vole.base.ids import AccountName, CommitId, PushId, RefName, RepoId, RepoName, StartId
 from vole.repos import rows
-from vole.repos.model import Intent, Repo, Schedule, UnreadSchedules
+from vole.repos.model import Intent, Origin, Repo, RepositoryDocument, Schedule, UnreadSchedules
 from vole.store.database import Tx
 
 
@@ -58,6 +59,64 @@ def set_description(tx: Tx, repo: RepoId, description: str) -> None:
     """Raises NotFound."""
     if not tx.run("UPDATE repos SET description = :text WHERE id = :repo", text=description, repo=repo):
         raise NotFound("there is no such repository")
+
+
+def forget_told(tx: Tx, row: int) -> None:
+    """`vole-admin.git` says what was owed up to this row of its outbox."""
+    tx.run("DELETE FROM admin_outbox WHERE id <= :row", row=row)
+
+
+# ---- What a rebuild brings back
+
+
+def restore_repo(tx: Tx, known: RepositoryDocument) -> Repo:
+    """A repository as it was. Its schedules are to be read again."""
+    repo = Repo(RepoId(int(known.id)), known.name, known.public, known.description, known.created_at)
+    tx.run(
+        "INSERT INTO repos (id, name, public, description, created_at) "
+        "VALUES (:id, :name, :public, :description, :created_at)",
+        **vars(repo),
+    )
+    mark_schedules(tx, repo.id, declared=True)
+    return repo
+
+
+def adopt_refs(tx: Tx, repo: RepoId, refs: Mapping[RefName, CommitId]) -> None:
+    """Where the refs of a repository stand is where pushes put them: nobody knows better any more."""
+    push = tx.ident()
+    _restore_push(tx, repo, push, "", tx.now)
+    tx.run_many(
+        "INSERT INTO push_updates (push_id, ordinal, ref, new, moved) VALUES (:push, :at, :ref, :new, 1)",
+        ({"push": push, "at": at, "ref": ref, "new": new} for at, (ref, new) in enumerate(refs.items())),
+    )
+
+
+def restore_origin(tx: Tx, origin: Origin) -> None:
+    """What a run came from: a push, a person, a minute. Restored once, however many runs it started."""
+    if origin.pushed:
+        _restore_push(tx, origin.repo, origin.id, origin.account or "", origin.at)
+        return
+    tx.run(
+        "INSERT OR IGNORE INTO starts (id, repo_id, workflow_path, account, due_at, started_at) "
+        "VALUES (:id, :repo, :path, :account, :due, :at)",
+        id=origin.id,
+        repo=origin.repo,
+        path=origin.workflow_path,
+        account=origin.account,
+        due=origin.due_at,
+        at=origin.at,
+    )
+
+
+def _restore_push(tx: Tx, repo: RepoId, push: int, account: str, at: Moment) -> None:
+    tx.run(
+        "INSERT OR IGNORE INTO pushes (id, repo_id, account, key_fingerprint, options, state, received_at, settled_at) "
+        "VALUES (:id, :repo, :account, '', '[]', 'confirmed', :at, :at)",
+        id=push,
+        repo=repo,
+        account=account,
+        at=at,
+    )
 
 
 def intend(tx: Tx, intent: Intent) -> PushId:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from vole.base.clock import Moment
-from vole.base.ids import AccountName, PushId, RefName, RepoId, RepoName
+from vole.base.ids import AccountName, PushId, RefName, RepoId, RepoName, RunNumber
+from vole.wire.documents import GateDocument
 from vole.wire.hook import RefUpdate
 from vole.wire.plan import RunPlan
 
@@ -87,3 +89,38 @@ class SeenRef:
 
     ref: RefName
     at: str | None
+
+
+@dataclass(frozen=True)
+class RepositoryDocument:
+    """A repository and its settings as `vole-admin.git` has them. A setting that comes later has a default here."""
+
+    id: str
+    name: RepoName
+    public: bool
+    description: str
+    created_at: Moment
+    next_run: RunNumber  # as of the writing: every hundredth is written
+    gates: tuple[GateDocument, ...] = ()
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a run came from: a push, a person who started it, or (`due_at`) a minute of its schedule."""
+
+    id: int  # of the push or the start
+    repo: RepoId
+    workflow_path: str
+    account: AccountName | None
+    at: Moment
+    due_at: Moment | None
+    pushed: bool
+
+
+@dataclass(frozen=True)
+class OwedDocument:
+    """A row of the outbox of `vole-admin.git`: the document that is owed."""
+
+    row: int
+    kind: Literal["account", "repository", "labels"]
+    name: str

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from vole.base import limits
 from vole.base.clock import Moment
-from vole.base.ids import RepoId, RepoName
+from vole.base.ids import RepoId, RepoName, RunNumber
 from vole.repos import rows
-from vole.repos.model import OpenIntent, Repo, Schedule, SeenRef, UnreadSchedules
+from vole.repos.model import OpenIntent, OwedDocument, Repo, RepositoryDocument, Schedule, SeenRef, UnreadSchedules
 from vole.store.database import View
+from vole.wire import codec
+from vole.wire.documents import GateDocument
 
 
 async def repo_named(view: View, name: RepoName) -> Repo | None:
@@ -62,3 +64,31 @@ async def unread_schedules(view: View) -> list[UnreadSchedules]:
     """The repositories whose schedules are to be read again; at most SWEEP_ROWS_MAX."""
     found = await view.all(f"{rows.UNREAD} ORDER BY m.repo_id LIMIT :most", most=limits.SWEEP_ROWS_MAX)
     return [UnreadSchedules(RepoId(row["repo_id"]), RepoName(row["repo_name"]), row["marked"]) for row in found]
+
+
+async def admin_owed(view: View, most: int) -> list[OwedDocument]:
+    """What people decided and `vole-admin.git` does not say yet, oldest first."""
+    found = await view.all("SELECT id, kind, name FROM admin_outbox ORDER BY id LIMIT :most", most=most)
+    return [OwedDocument(row["id"], row["kind"], row["name"]) for row in found]
+
+
+async def repository_document(view: View, name: RepoName) -> RepositoryDocument | None:
+    """What `vole-admin.git` says of the repository; None where there is none of the name. Gates are evidence's."""
+    repo = await repo_named(view, name)
+    if repo is None:
+        return None
+    row = await view.one("SELECT next FROM run_numbers WHERE repo_id = :repo", repo=repo.id)
+    number = RunNumber(1 if row is None else row["next"])
+    gates = await view.all("SELECT * FROM gates WHERE repo_id = :repo ORDER BY pattern", repo=repo.id)
+    return RepositoryDocument(
+        str(repo.id),
+        repo.name,
+        repo.public,
+        repo.description,
+        repo.created_at,
+        number,
+        tuple(
+            GateDocument(gate["pattern"], tuple(codec.parse(gate["requires"])), gate["set_by"], Moment(gate["set_at"]))
+            for gate in gates
+        ),
+    )

@@ -10,6 +10,7 @@ from enum import StrEnum
 from vole.base.clock import Moment
 from vole.base.ids import AccountName, RepoId, SessionId
 from vole.base.labels import Label
+from vole.runners.model import LabelsDocument
 from vole.store.database import Tx
 from vole.wire.runner import Hello
 
@@ -147,6 +148,13 @@ def declare_label(tx: Tx, label: Label, by: AccountName) -> bool:
             now=tx.now,
         )
         > 0
+    )
+
+
+def restore_labels(tx: Tx, known: LabelsDocument) -> None:
+    """The labels that people declared."""
+    tx.run_many(
+        "INSERT INTO labels (label, declared_by, created_at) VALUES (:label, :by, :at)", map(vars, known.labels)
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from vole.base.clock import Moment
 from vole.base.ids import SessionId
+from vole.runners.model import DeclaredLabel, LabelsDocument
 from vole.store.database import View
 
 
@@ -49,6 +50,16 @@ async def labels(view: View) -> list[KnownLabel]:
     """Every known label, by name."""
     found = await view.all("SELECT label, declared_by, carried_at FROM labels ORDER BY label")
     return [KnownLabel(row["label"], row["declared_by"], row["carried_at"] is not None) for row in found]
+
+
+async def labels_document(view: View) -> LabelsDocument:
+    """What `vole-admin.git` says of labels."""
+    found = await view.all(
+        "SELECT label, declared_by, created_at FROM labels WHERE declared_by IS NOT NULL ORDER BY label"
+    )
+    return LabelsDocument(
+        tuple(DeclaredLabel(row["label"], row["declared_by"], Moment(row["created_at"])) for row in found)
+    )
 
 
 async def known_labels(view: View) -> frozenset[str]:

@@ -108,6 +108,24 @@ def test_they_are_written_anew_when_as_many_objects_lack_them_as_have_them(serve
     run(story())
 
 
+def test_many_loose_objects_become_a_pack_and_many_packs_a_few(served, monkeypatch):
+    monkeypatch.setattr(limits, "BITMAPS_OBJECTS_MIN", 1_000_000)
+
+    async def story():
+        served.grow(loose=True)
+        assert await served.look() == []  # as many as may lie there
+        monkeypatch.setattr(limits, "LOOSE_OBJECTS_MAX", 0)
+        for _ in range(6):
+            served.grow(loose=True)
+            await served.look()
+
+    run(story())
+    assert not list((served.path / "objects").glob("[0-9a-f][0-9a-f]/*"))
+    assert len(list((served.path / "objects" / "pack").glob("*.pack"))) <= 3
+    assert served.git("rev-list", "--count", "--objects", "main") == str(7 * OBJECTS)
+    served.git("fsck", "--full", "--strict")
+
+
 def test_few_objects_and_a_repository_that_is_gone_get_none(served, monkeypatch):
     async def story():
         monkeypatch.setattr(limits, "BITMAPS_OBJECTS_MIN", OBJECTS + 50)

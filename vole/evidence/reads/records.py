@@ -13,8 +13,11 @@ from vole.base.expressions import to_text
 from vole.base.ids import Epoch, JobId, JobKey, RepoId, RepoName, RunId, RunNumber
 from vole.evidence import reads
 from vole.evidence.model import LogKey
-from vole.evidence.records import (
-    TOLD,
+from vole.evidence.records import TOLD
+from vole.store.database import Row, View
+from vole.wire import codec
+from vole.wire.plan import EventFacts
+from vole.wire.records import (
     AttemptRecord,
     EventRecord,
     Happened,
@@ -28,9 +31,6 @@ from vole.evidence.records import (
     RunRecord,
     StartRecord,
 )
-from vole.store.database import Row, View
-from vole.wire import codec
-from vole.wire.plan import EventFacts
 from vole.wire.runner import StepOutcome
 
 # How an attempt without a result ended, by the cause of its end. What is missing here was lost.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,10 +25,11 @@ from vole.git.storage import open_repository
 _log = log.get("vole.git.records")
 
 RUNS = RefName("refs/vole/runs")
+ADMIN = RefName("refs/vole/admin")  # of `vole-admin.git`
 SIGNERS = "record-signers"  # in the tree of each chain, so that a clone has it
 _FILE, _FOLDER = "100644", "40000"
 
-Files = dict[str, "bytes | Files"]
+Files = dict[str, "bytes | Files | None"]  # None: there is to be none
 
 
 @dataclass(frozen=True)
@@ -54,14 +55,53 @@ def append(path: Path, ref: RefName, files: Mapping[str, bytes], keys: RecordKey
         return None if tip is None else CommitId(str(tip.id))
     if tree is None or SIGNERS not in tree or tree[SIGNERS].id != pygit2.hash(keys.allowed_signers):
         new[SIGNERS] = keys.allowed_signers
+    return _commit_on(repository, ref, tip, new, keys, stamp)
+
+
+def put(path: Path, ref: RefName, files: Mapping[str, bytes | None], keys: RecordKeys, stamp: Stamp) -> CommitId | None:
+    """As `append`, of what changes: a file gets these bytes whatever it had, and None takes it away."""
+    repository = open_repository(path)
+    tip = _tip(repository, ref)
+    tree = None if tip is None else tip.tree
+    wanted = {**files, SIGNERS: keys.allowed_signers}
+    new = {place: data for place, data in wanted.items() if _blob(tree, place) != (data and pygit2.hash(data))}
+    if not new.keys() & files.keys():
+        return None if tip is None else CommitId(str(tip.id))
+    return _commit_on(repository, ref, tip, new, keys, stamp)
+
+
+def documents(path: Path, ref: RefName, place: str, depth: int) -> Iterator[dict[str, bytes]]:
+    """What stands at `ref`, by path: all files of each folder that lies `depth` below `place`, as one.
+
+    Folders that are numbers come in their order. Nothing where there is no such ref or place.
+    """
+    repository = open_repository(path)
+    tip = _tip(repository, ref)
+    try:
+        tree = None if tip is None else tip.tree / place if place else tip.tree
+    except KeyError:
+        return
+    if isinstance(tree, pygit2.Tree):
+        yield from _folders(tree, f"{place}/" if place else "", depth)
+
+
+def _commit_on(
+    repository: pygit2.Repository,
+    ref: RefName,
+    tip: pygit2.Commit | None,
+    new: Mapping[str, bytes | None],
+    keys: RecordKeys,
+    stamp: Stamp,
+) -> CommitId:
     try:
         objects = _Objects(Path(repository.path, "objects"))
-        root = _graft(repository, objects, tree, _nested(new))
+        root = _graft(repository, objects, None if tip is None else tip.tree, _nested(new))
         commit = objects.write("commit", _commit(root, tip, keys, stamp))
         objects.sync()
         move_ref(repository, ref, None if tip is None else CommitId(str(tip.id)), commit)
     except OSError as error:
-        raise Unavailable(f"records cannot be written to {path.name} just now: {error.strerror}") from None
+        place = Path(repository.path).name
+        raise Unavailable(f"records cannot be written to {place} just now: {error.strerror}") from None
     return commit
 
 
@@ -138,18 +178,37 @@ def _tip(repository: pygit2.Repository, ref: RefName) -> pygit2.Commit | None:
 
 def _stands(tree: pygit2.Tree | None, place: str, data: bytes) -> bool:
     """Whether the file is there. A record is never written again: one with other bytes is an alarm, and stays."""
+    found = _blob(tree, place)
+    if found not in (None, pygit2.hash(data)):
+        _log.error("a record stands with other bytes than it would have now; it stays", path=place, blob=str(found))
+    return found is not None
+
+
+def _blob(tree: pygit2.Tree | None, place: str) -> pygit2.Oid | None:
     try:
-        found = None if tree is None else tree[place]
+        return None if tree is None else tree[place].id
     except KeyError:
-        return False
-    if found is None:
-        return False
-    if found.id != pygit2.hash(data):
-        _log.error("a record stands with other bytes than it would have now; it stays", path=place, blob=str(found.id))
-    return True
+        return None
 
 
-def _nested(files: Mapping[str, bytes]) -> Files:
+def _folders(tree: pygit2.Tree, place: str, depth: int) -> Iterator[dict[str, bytes]]:
+    if depth == 0:
+        yield dict(_files(tree, place))
+        return
+    inner = [(str(entry.name), entry) for entry in tree if isinstance(entry, pygit2.Tree)]
+    for name, entry in sorted(inner, key=lambda one: (len(one[0]), one[0])):
+        yield from _folders(entry, f"{place}{name}/", depth - 1)
+
+
+def _files(tree: pygit2.Tree, place: str) -> Iterator[tuple[str, bytes]]:
+    for entry in tree:
+        if isinstance(entry, pygit2.Tree):
+            yield from _files(entry, f"{place}{entry.name}/")
+        elif isinstance(entry, pygit2.Blob):
+            yield f"{place}{entry.name}", entry.data
+
+
+def _nested(files: Mapping[str, bytes | None]) -> Files:
     root: Files = {}
     for place, data in files.items():
         *folders, name = place.split("/")
@@ -166,7 +225,9 @@ def _graft(repository: pygit2.Repository, objects: _Objects, tree: pygit2.Tree |
     """The tree with `files` in it."""
     entries = {} if tree is None else {str(entry.name): (f"{entry.filemode:o}", str(entry.id)) for entry in tree}
     for name, new in files.items():
-        if isinstance(new, bytes):
+        if new is None:
+            entries.pop(name, None)
+        elif isinstance(new, bytes):
             entries[name] = (_FILE, objects.write("blob", new))
         else:
             below = repository[entries[name][1]].peel(pygit2.Tree) if name in entries else None

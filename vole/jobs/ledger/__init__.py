@@ -17,6 +17,7 @@ from vole.jobs.ledger.leases import (
 )
 from vole.jobs.ledger.outbox import mark_recorded, repos_owing, set_record_aside
 from vole.jobs.ledger.rerun import rerun_run
+from vole.jobs.ledger.restoring import restore_numbers, restore_run
 from vole.jobs.ledger.sweeps import Swept, rebuild_index, restart, sweep
 
 __all__ = [
@@ -46,6 +47,8 @@ __all__ = [
     "repos_owing",
     "rerun_run",
     "restart",
+    "restore_numbers",
+    "restore_run",
     "set_record_aside",
     "start",
     "sweep",

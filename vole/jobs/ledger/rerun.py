@@ -41,6 +41,11 @@ def rerun_run(tx: Tx, index: QueueIndex, run: RunId, actor: str, *, failed: bool
     address = f"{row['repo_name']}/{row['number']}"
     _refuse(row, address)
     ended = [_ended(found) for found in tx.all(rows.ENDED_JOBS, run=run)]
+    if not ended:
+        raise Invalid(
+            f"{address} came back from its record, without the documents that it ran",
+            next_step="push the commit again, or start it by hand",
+        )
     left_out = _left_out(ended) if failed else []
     if len(left_out) == len(ended):
         raise Invalid(f"no job of {address} failed", next_step=f"run all of it again: rerun {address}")

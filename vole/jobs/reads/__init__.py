@@ -195,13 +195,17 @@ async def _row_of_run(view: View, run: RunId) -> Row:
 
 
 async def events_of_jobs(view: View, since: Moment, until: Moment, most: int) -> list[Told]:
-    """What happened until `until` to every job that had not finished before `since`, in order; at most `most`."""
+    """What happened until `until` to every job that had not finished before `since`, in order; at most `most`.
+
+    Jobs that came back from their records are left out: what they asked for is not in their events.
+    """
     found = await view.all(
         """
         SELECT e.id, e.at, e.batch, e.repo_id, e.run_id, e.job_id, e.epoch, e.kind, e.detail
         FROM events e
         JOIN jobs j ON j.id = e.job_id
         WHERE e.at <= :until AND (j.finished_at IS NULL OR j.finished_at >= :since)
+          AND NOT EXISTS (SELECT 1 FROM rebuilt_jobs b WHERE b.job_id = j.id)
         ORDER BY e.id
         LIMIT :most""",
         since=since,
@@ -389,12 +393,13 @@ async def job_rows(view: View, run: RunId) -> list[JobRow]:
     found = await view.all(
         f"""
         SELECT j.id, j.job, j.key, j.name, j.state, j.conclusion, j.reason, {rows.GROUP_HOLDER}, j.marked,
-          j.continue_on_error, j.epoch, j.timeout_us, j.enqueued_at, j.started_at, j.finished_at, j.set_aside, s.labels,
-          json_extract(d.document, '$.timeout_from') AS timeout_from,
+          j.continue_on_error, j.epoch, j.timeout_us, j.enqueued_at, j.started_at, j.finished_at, j.set_aside,
+          {rows.LABELS}, coalesce(json_extract(d.document, '$.timeout_from'), b.timeout_from) AS timeout_from,
           (SELECT o.number FROM jobs ran JOIN runs o ON o.id = ran.run_id WHERE ran.id = j.carried_of) AS carried_from,
           (SELECT json_group_array(n.needs) FROM job_needs n WHERE n.job_id = j.id) AS needs
         FROM jobs j
         LEFT JOIN job_documents d ON d.job_id = j.id
+        LEFT JOIN rebuilt_jobs b ON b.job_id = j.id
         LEFT JOIN run_labels l ON l.job_id = j.id
         LEFT JOIN label_sets s ON s.id = l.label_set_id
         WHERE j.run_id = :run

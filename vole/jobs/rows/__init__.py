@@ -96,6 +96,8 @@ GROUP_HOLDER = """CASE j.state WHEN 'blocked' THEN (
   WHERE g.run_id = j.run_id AND (g.job_id IS NULL OR g.job_id = j.id) AND g.held_at IS NULL) END AS group_holder"""
 
 # A job with its run, repository, labels and whoever holds it now.
+# What a job asks for. Labels are queue state: of a job that came back from its record, only that says it.
+LABELS = "coalesce(s.labels, (SELECT labels FROM rebuilt_jobs WHERE job_id = j.id)) AS labels"
 _JOB_WHOLE = """FROM jobs j
 JOIN runs r ON r.id = j.run_id
 JOIN repos p ON p.id = j.repo_id
@@ -104,7 +106,7 @@ LEFT JOIN label_sets s ON s.id = l.label_set_id
 LEFT JOIN attempts a ON a.job_id = j.id AND a.ended_at IS NULL"""
 DEMAND = f"""
 SELECT j.id, j.repo_id, j.state, j.conclusion, j.set_aside, j.reason, j.run_id, j.key, j.epoch, r.number,
-  p.name AS repo_name, s.labels, a.runner, {GROUP_HOLDER}
+  p.name AS repo_name, {LABELS}, a.runner, {GROUP_HOLDER}
 {_JOB_WHOLE}
 WHERE {{}}"""
 
@@ -295,6 +297,6 @@ ORDER BY r.id DESC
 LIMIT :most"""  # noqa: S608
 JOB_LINES = f"""
 SELECT j.id, p.name AS repo_name, r.number, j.key, j.state, j.conclusion, j.reason, j.epoch, j.enqueued_at,
-  j.started_at, s.labels, a.runner, {GROUP_HOLDER}
+  j.started_at, {LABELS}, a.runner, {GROUP_HOLDER}
 {_JOB_WHOLE}
 WHERE {{}}"""

@@ -93,7 +93,7 @@ async def events(visit: Visit) -> Response:
             "job": row.key,
             "epoch": row.epoch or None,
             "words": visible(words_of(row)),
-            "detail": {name: row.detail[name] for name in TOLD if name in row.detail},
+            "detail": {name: row.detail[name] for name in TOLD if row.detail.get(name) is not None},
         }
         for row in shown
     ]
