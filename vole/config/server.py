@@ -139,6 +139,10 @@ class Paths:
         return self.root / "keys" / "record_ed25519"
 
     @property
+    def record_signers(self) -> Path:
+        return self.record_key.with_name("record_signers")
+
+    @property
     def deployment_id(self) -> Path:
         return self.root / "deployment-id"
 

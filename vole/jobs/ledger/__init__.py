@@ -17,6 +17,7 @@ from vole.jobs.ledger.leases import (
 )
 from vole.jobs.ledger.outbox import mark_recorded, repos_owing, set_record_aside
 from vole.jobs.ledger.rerun import rerun_run
+from vole.jobs.ledger.restoring import end_unfinished, pass_over
 from vole.jobs.ledger.sweeps import Swept, rebuild_index, restart, sweep
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "disconnect",
     "drop_repo",
     "end_session",
+    "end_unfinished",
     "enqueue_run",
     "finish_all",
     "give_up",
@@ -41,6 +43,7 @@ __all__ = [
     "hold",
     "lease_many",
     "mark_recorded",
+    "pass_over",
     "rebuild_index",
     "renew_many",
     "repos_owing",

@@ -108,6 +108,26 @@ async def last_moment(view: View) -> Moment:
     return Moment(0 if row is None else row["at"])
 
 
+async def unfinished(view: View) -> list[tuple[JobId, str]]:
+    """Every job that is not finished, with its address; one of a repository that is gone has none."""
+    found = await view.all(
+        """
+        SELECT j.id, p.name || '/' || r.number || '/' || j.key AS address
+        FROM jobs j
+        JOIN runs r ON r.id = j.run_id
+        LEFT JOIN repos p ON p.id = j.repo_id
+        WHERE j.state <> 'finished'
+        ORDER BY j.id"""
+    )
+    return [(JobId(row["id"]), row["address"] or "") for row in found]
+
+
+async def last_numbers(view: View) -> dict[RepoName, RunNumber]:
+    """The last run number that each repository gave."""
+    found = await view.all("SELECT p.name, n.next - 1 AS last FROM run_numbers n JOIN repos p ON p.id = n.repo_id")
+    return {RepoName(row["name"]): RunNumber(row["last"]) for row in found}
+
+
 async def find_run(view: View, repo: RepoId, number: RunNumber) -> RunId:
     """Raises NotFound."""
     row = await view.one("SELECT id FROM runs WHERE repo_id = :repo AND number = :number", repo=repo, number=number)
