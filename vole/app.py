@@ -38,6 +38,7 @@ from vole.flows.push import Pushes, PushParts
 from vole.flows.push.verdicts import Verdicts
 from vole.flows.recording import Recording
 from vole.flows.recovery import Recovery
+from vole.flows.removal import Removal
 from vole.flows.retention import ArtifactRetention, Retention
 from vole.flows.starting import Schedules, Starting, StartingParts
 from vole.flows.statuses import Statuses
@@ -128,6 +129,10 @@ class App:
         return self.sockets.ssh_url
 
     @property
+    def removal(self) -> Removal:
+        return Removal(self.db, self.logs, self.artifacts, self.clock, lambda: self.config.retention)
+
+    @property
     def desk(self) -> Desk:
         """What commands are answered from."""
         return Desk(
@@ -138,6 +143,7 @@ class App:
             starting=self.starting,
             recording=self.recording,
             gating=self.gating,
+            removal=self.removal,
             index=self.index,
             roster=self.roster,
             logs=self.logs,
@@ -286,6 +292,7 @@ class App:
             Sweep("schedules", self.schedules.once, limits.LOOK_S, topics=("schedules",)),
             Sweep("records", self.recording.once, limits.RECORDS_LOOK_S),
             Sweep("retention", retention.once, limits.RETENTION_LOOK_S),
+            Sweep("removal", self.removal.once, limits.RETENTION_LOOK_S),
             Sweep("artifacts", expiry.once, limits.RETENTION_LOOK_S),
         ]
 

@@ -161,11 +161,12 @@ def test_restore_takes_an_empty_folder_and_a_whole_backup_alone(busy):
 
 def test_a_backup_with_a_missing_object_does_not_count(busy):
     forge, _, _ = busy
-    commit = stored.rows(forge.dir, "SELECT commit_id FROM runs WHERE number = 1")[0][0]
-    (forge.dir / f"repos/app.git/objects/{commit[:2]}/{commit[2:]}").unlink()
+    blob = stored.rows(forge.dir, "SELECT workflow_blob FROM runs WHERE number = 1")[0][0]
+    (forge.dir / f"repos/app.git/objects/{blob[:2]}/{blob[2:]}").unlink()
 
     said = forge.vole("backup", str(forge.folder / "kept"))
 
     assert said.status == 75
     assert "the backup is not whole" in said.err
+    assert blob in said.err
     assert not (forge.folder / "kept").exists()

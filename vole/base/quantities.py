@@ -28,6 +28,6 @@ def size(byte_count: int) -> str:
 
 
 def count(number: int, thing: str) -> str:
-    """`1 file`, `2 files`."""
-    plural = thing[:-1] + "ies" if thing.endswith("y") else thing + "s"
+    """`1 file`, `2 files`, `3 days`, `4 repositories`."""
+    plural = thing[:-1] + "ies" if thing.endswith("ry") else thing + "s"
     return f"{number:,} {thing if number == 1 else plural}"

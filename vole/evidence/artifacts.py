@@ -112,9 +112,11 @@ class ArtifactStore:
             path.unlink(missing_ok=True)
         return len(gone)
 
-    def remove(self, repo: RepoId, sha256: str) -> None:
-        """Forget one file that nothing names any more."""
+    def remove(self, repo: RepoId, sha256: str) -> int:
+        """Forget one file that nothing names any more; how many bytes it had."""
+        size = _size(self.place(repo, sha256))
         self.place(repo, sha256).unlink(missing_ok=True)
+        return size
 
     def remove_repo(self, repo: RepoId) -> None:
         """Forget every artifact of a repository."""

@@ -139,8 +139,8 @@ def _used(paths: Paths, name: RepoName, now: Moment) -> RunNumber:
 async def _moved(db: Database, paths: Paths, repo: RepoId, name: RepoName) -> tuple[RefUpdate, ...]:
     """Refs that stand elsewhere than the store has seen; those of a push on its way are settled at the start."""
     stand: dict[RefName, CommitId] = storage.pushed_refs(Storage(paths.repos).path(name))
-    seen: dict[RefName, CommitId | None] = {
-        known.ref: known.at and CommitId(known.at) for known in await db.read(hosted.seen_refs, repo)
+    seen = {
+        known.ref: None if known.at is None else CommitId(known.at) for known in await db.read(hosted.seen_refs, repo)
     }
     open_ = {update.ref for one in await db.read(hosted.open_intents) if one.repo == repo for update in one.updates}
     return tuple(

@@ -16,6 +16,7 @@ from vole.jobs.ledger.leases import (
     start,
 )
 from vole.jobs.ledger.outbox import mark_recorded, repos_owing, set_record_aside
+from vole.jobs.ledger.pruning import is_settled, prunable, prune
 from vole.jobs.ledger.rerun import rerun_run
 from vole.jobs.ledger.restoring import end_unfinished, pass_over
 from vole.jobs.ledger.sweeps import Swept, rebuild_index, restart, sweep
@@ -41,9 +42,12 @@ __all__ = [
     "give_up",
     "hand_back",
     "hold",
+    "is_settled",
     "lease_many",
     "mark_recorded",
     "pass_over",
+    "prunable",
+    "prune",
     "rebuild_index",
     "renew_many",
     "repos_owing",

@@ -128,6 +128,38 @@ async def last_numbers(view: View) -> dict[RepoName, RunNumber]:
     return {RepoName(row["name"]): RunNumber(row["last"]) for row in found}
 
 
+async def old_runs(view: View, repo: RepoId | None, before: Moment, most: int) -> list[RunId]:
+    """Runs that finished before that and that no newer one repeats, oldest first; those that owe a record are not."""
+    found = await view.all(
+        """
+        SELECT r.id
+        FROM runs r
+        WHERE r.finished_at < :before AND coalesce(:repo, r.repo_id) = r.repo_id
+          AND NOT EXISTS (SELECT 1 FROM runs n WHERE n.rerun_of = r.id)
+          AND NOT EXISTS (SELECT 1 FROM record_outbox b WHERE b.run_id = r.id)
+        ORDER BY r.id
+        LIMIT :most""",
+        repo=repo,
+        before=before,
+        most=most,
+    )
+    return [RunId(row["id"]) for row in found]
+
+
+async def was_pruned(view: View, repo: RepoId, number: RunNumber) -> bool:
+    """Whether there was a run of that number that retention forgot, as far as numbers tell."""
+    row = await view.one(
+        """
+        SELECT 1
+        FROM run_numbers n
+        WHERE n.repo_id = :repo AND :number < n.next AND n.pruned > 0
+          AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.repo_id = :repo AND r.number = :number)""",
+        repo=repo,
+        number=number,
+    )
+    return row is not None
+
+
 async def find_run(view: View, repo: RepoId, number: RunNumber) -> RunId:
     """Raises NotFound."""
     row = await view.one("SELECT id FROM runs WHERE repo_id = :repo AND number = :number", repo=repo, number=number)
