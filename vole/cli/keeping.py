@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -11,6 +13,7 @@ import click
 from vole.base.clock import Clock, SystemClock, seconds
 from vole.base.entropy import SystemEntropy
 from vole.base.quantities import count, size, span
+from vole.config import server
 from vole.config.server import Paths
 
 _EACH = seconds(0.2)  # between two looks of a line that is written over
@@ -68,6 +71,30 @@ def restore_command(backup: Path, folder: Path, past: Path | None) -> None:
     if paths.record_key.name in made.missing:
         click.echo("a new record key signs from the first start on; what the former one signed stays valid")
     click.echo(f"next: vole -C {folder} doctor; vole -C {folder} serve")
+
+
+@click.command("du")
+@click.option("--json", "as_json", is_flag=True, help="For programs: bytes and counts.")
+@click.pass_obj
+def du_command(folder: Path, *, as_json: bool) -> None:
+    """Say what the server's folder takes on the disk, by repository."""
+    from vole.flows.space import measure  # noqa: PLC0415
+    from vole.ssh.answers.counter import aligned  # noqa: PLC0415
+
+    server.load(folder)
+    space = measure(Paths(folder.absolute()), SystemClock())
+    if as_json:
+        click.echo(json.dumps({**asdict(space), "total": space.total}, indent=1))
+        return
+    rows = [
+        (one.repository, size(one.git), size(one.logs), size(one.artifacts),
+         f"{one.records_number:,} of {size(one.records)}", f"{one.runs.kept:,}", f"{one.runs.pruned:,}",
+         f"{one.freed.files:,} of {size(one.freed.bytes)}")
+        for one in space.repositories
+    ]  # fmt: skip
+    for line in aligned(("repository", "git", "logs", "artifacts", "records", "runs", "pruned", "removed"), rows):
+        click.echo(line)
+    click.echo(f"database {size(space.database)}, the rest {size(space.rest)}; together {size(space.total)}")
 
 
 class Line:

@@ -81,6 +81,23 @@ def highest_run(path: Path) -> int:
     return int(str(last.name)) * 1000 + max(int(str(one.name)) for one in last)
 
 
+def recorded(path: Path) -> tuple[int, int]:
+    """How many records stand here, and their bytes as they are read (git keeps them smaller)."""
+    repository = open_repository(path)
+    tip = repository.references.get(RUNS)
+    if tip is None:
+        return 0, 0
+    number = total = 0
+    left: list[pygit2.Object] = [tip.peel(pygit2.Commit).tree["runs"]]
+    while left:
+        one = left.pop()
+        if isinstance(one, pygit2.Tree):
+            left += one
+        elif isinstance(one, pygit2.Blob):
+            number, total = number + 1, total + one.size
+    return number, total
+
+
 def _chain(path: Path) -> Iterator[str]:
     """Each commit of records stands on one, is signed and takes nothing away. libgit2 holds objects to their ids."""
     repository = open_repository(path)

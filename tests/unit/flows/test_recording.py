@@ -261,7 +261,9 @@ def test_an_artifact_is_kept_until_its_attempt_is_recorded(tmp_path):
         async with a_recorder(tmp_path) as (server, recording):
             job = await a_result_is_taken(server)
             await server.db.write(lambda tx: tx.run(
-                "INSERT INTO artifacts VALUES (:job, 1, (SELECT repo_id FROM jobs), 1, 'out', 'made', 3, :sha, 1, 2, NULL, '')",
+                "INSERT INTO artifacts "
+                "(job_id, epoch, repo_id, run_id, name, path, size, sha256, created_at, expires_at) "
+                "VALUES (:job, 1, (SELECT repo_id FROM jobs), 1, 'out', 'made', 3, :sha, 1, 2)",
                 job=job.lease.job, sha="a" * 64,
             ))  # fmt: skip
 

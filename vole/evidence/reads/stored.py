@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -61,6 +62,29 @@ async def stored_artifacts(view: View) -> list[tuple[RepoId, str]]:
         "SELECT DISTINCT repo_id, sha256 FROM artifacts WHERE removed_at IS NULL AND repo_id IN (SELECT id FROM repos)"
     )
     return [(RepoId(row["repo_id"]), row["sha256"]) for row in found]
+
+
+@dataclass(frozen=True)
+class Freed:
+    """Files that were removed, and their bytes."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+async def freed(view: View) -> defaultdict[RepoId, Freed]:
+    """What was removed of each repository, of runs that still have rows."""
+    found = await view.all(
+        """
+        SELECT repo_id, count(*) AS files, sum(bytes) AS bytes
+        FROM (
+          SELECT j.repo_id, g.bytes FROM removed_logs g JOIN jobs j ON j.id = g.job_id
+          UNION ALL
+          SELECT repo_id, size FROM artifacts WHERE removed_at IS NOT NULL
+        )
+        GROUP BY repo_id"""
+    )
+    return defaultdict(Freed, {RepoId(row["repo_id"]): Freed(row["files"], row["bytes"]) for row in found})
 
 
 async def old_logs(view: View, before: Moment, most: int) -> list[StoredLog]:

@@ -2,6 +2,16 @@
 
 from vole.git.records.chain import Chain, Proven
 from vole.git.records.commits import RUNS, Stamp, append
-from vole.git.records.keys import RecordKeys, Signer, fingerprint_of
+from vole.git.records.keys import RecordKeys, Signer, fingerprint_of, signers_at
 
-__all__ = ["RUNS", "Chain", "Proven", "RecordKeys", "Signer", "Stamp", "append", "fingerprint_of"]
+__all__ = [
+    "RUNS",
+    "Chain",
+    "Proven",
+    "RecordKeys",
+    "Signer",
+    "Stamp",
+    "append",
+    "fingerprint_of",
+    "signers_at",
+]

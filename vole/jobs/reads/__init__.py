@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -158,6 +159,24 @@ async def was_pruned(view: View, repo: RepoId, number: RunNumber) -> bool:
         number=number,
     )
     return row is not None
+
+
+@dataclass(frozen=True)
+class RunsKept:
+    """How many runs of a repository have rows, and how many had."""
+
+    kept: int = 0
+    pruned: int = 0
+
+
+async def runs_kept(view: View) -> defaultdict[RepoId, RunsKept]:
+    """The runs of each repository, counted."""
+    found = await view.all(
+        """
+        SELECT n.repo_id, n.pruned, (SELECT count(*) FROM runs r WHERE r.repo_id = n.repo_id) AS kept
+        FROM run_numbers n"""
+    )
+    return defaultdict(RunsKept, {RepoId(row["repo_id"]): RunsKept(row["kept"], row["pruned"]) for row in found})
 
 
 async def find_run(view: View, repo: RepoId, number: RunNumber) -> RunId:
