@@ -12,6 +12,9 @@ import pytest
 
 from tests import stored
 from tests.endtoend.actors import Forge, Page, Person, prepared, program
+from vole.base.clock import SystemClock
+from vole.base.entropy import SystemEntropy
+from vole.flows.backup import restore
 
 pytestmark = [pytest.mark.needs("git", "ssh"), pytest.mark.timeout(120)]
 
@@ -157,6 +160,23 @@ def test_restore_takes_an_empty_folder_and_a_whole_backup_alone(busy):
 
     assert (said.status, list(place.iterdir())) == (2, [])
     assert "logs/app/1/quick/1 has other bytes than when the backup was made" in said.err
+
+
+def test_a_restore_that_is_cut_short_leaves_nothing_and_can_be_done_again(busy):
+    forge, _, _ = busy
+    kept, again = forge.folder / "kept", forge.folder / "again"
+    assert forge.vole("backup", str(kept)).ok
+    before = sorted(forge.folder.iterdir())
+
+    def cut(what: str, _: int) -> None:
+        if what == "the queue":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        restore(kept, again, None, (SystemClock(), SystemEntropy(), cut))
+
+    assert sorted(forge.folder.iterdir()) == before
+    assert forge.vole("restore", str(kept), str(again)).ok
 
 
 def test_a_backup_with_a_missing_object_does_not_count(busy):

@@ -1,4 +1,4 @@
-"""`vole doctor` and `vole du` beside a server and without one: they find what is wrong, and write nothing."""
+"""What is kept and what is not: `vole doctor` and `vole du`, which write nothing, and removing by command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ jobs:
 
 
 @pytest.fixture
-def forge(tmp_path):
+def forge_and_ada(tmp_path):
     """`app/1` is green, and nobody is at work any more."""
     forge, ada, rui = prepared(tmp_path)
     try:
@@ -34,9 +34,14 @@ def forge(tmp_path):
         assert ada.pushes("app", {".vole/workflows/ci.yml": WORKFLOW}, options=("ci.wait",)).ok
         forge.records_what_it_owes()
         runner.stop()
-        yield forge
+        yield forge, ada
     finally:
         forge.ends()
+
+
+@pytest.fixture
+def forge(forge_and_ada):
+    return forge_and_ada[0]
 
 
 def files(folder: Path) -> dict[str, tuple[int, str]]:
@@ -112,3 +117,28 @@ def test_a_repository_that_is_gone_and_a_database_that_is_damaged_are_found(forg
     (forge.dir / "vole.db").write_bytes(data)
 
     assert any(line.split()[1] == "store" for line in bad(forge))
+
+
+def test_what_is_removed_by_command_is_told_counted_and_missed_by_nobody(forge_and_ada):
+    forge, ada = forge_and_ada
+    log = (forge.dir / "logs/app/1/one/1").stat().st_size
+
+    assert ada.says("log", "delete", "app/1").out == f"app/1: 1 log removed, {log} B freed\n"
+    assert ada.says("artifact", "delete", "app/1/one", "--name", "out").out == "app/1/one: 1 file removed, 6 B freed\n"
+
+    again = ada.says("log", "delete", "app/1/one")
+    assert (again.status, "no log to remove" in again.err) == (1, True)
+    assert "the log of app/1/one was removed by ada, on" in ada.says("log", "app/1/one").err
+    assert forge.page("/app/runs/1").shows("the log was removed by ada", "removed by ada")
+    assert json.loads(forge.command("du", "--json"))["repositories"][0]["freed"] == {"files": 2, "bytes": log + 6}
+    assert bad(forge) == []
+
+    assert ada.says("run", "prune", "app", "2100-01-01", "--yes").status == 1
+    assert "would be forgotten" in forge.vole("run", "prune", "app", "2100-01-01").err
+    assert forge.command("run", "prune", "app", "2100-01-01", "--yes") == "1 run of app forgotten, 0 B freed\n"
+    gone = forge.page("/app/runs/1")
+    assert gone.status == 410
+    assert gone.shows("run 1 was forgotten", "refs/vole/runs:runs/000/001/run.json")
+    assert bad(forge) == []
+    stored.check(forge.dir)
+    assert forge.vole("backup", str(forge.folder / "kept")).ok
