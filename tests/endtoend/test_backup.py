@@ -14,7 +14,8 @@ from tests import stored
 from tests.endtoend.actors import Forge, Page, Person, prepared, program
 from vole.base.clock import SystemClock
 from vole.base.entropy import SystemEntropy
-from vole.flows.backup import restore
+from vole.config.server import Paths
+from vole.flows.backup import back_up, restore
 
 pytestmark = [pytest.mark.needs("git", "ssh"), pytest.mark.timeout(120)]
 
@@ -160,6 +161,23 @@ def test_restore_takes_an_empty_folder_and_a_whole_backup_alone(busy):
 
     assert (said.status, list(place.iterdir())) == (2, [])
     assert "logs/app/1/quick/1 has other bytes than when the backup was made" in said.err
+
+
+def test_what_is_removed_while_a_backup_is_made_is_left_out_and_said(busy):
+    forge, _, _ = busy
+    kept = forge.folder / "kept"
+
+    def removes(what: str, _: int) -> None:
+        if what == "logs":
+            forge.command("log", "delete", "app/1")
+            forge.command("artifact", "delete", "app/1")
+
+    made = back_up(Paths(forge.dir), kept, SystemClock(), removes, keys=False)
+
+    gone = [line.partition(":")[0] for line in made.left_out if "removed while" in line]
+    assert len(gone) == 2
+    assert "logs/app/1/quick/1" in gone
+    assert forge.vole("restore", str(kept), str(forge.folder / "again")).ok
 
 
 def test_a_restore_that_is_cut_short_leaves_nothing_and_can_be_done_again(busy):

@@ -7,8 +7,9 @@ meanwhile is found in its pack. Bitmaps and the index over packs are left out, f
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pygit2
 
@@ -18,29 +19,39 @@ from vole.git import service
 from vole.git.records import RUNS
 from vole.git.storage import open_repository
 
-Put = Callable[[Path, Path], None]
-
 _TARGET = re.compile(r"([0-9a-f]{40}) (refs/\S+)")
 _OBJECT = re.compile(r"[0-9a-f]{38}")
 _RUN = re.compile(r"runs/(\d+)/(\d{3})/.+")
 
 
-def copy(path: Path, into: Path, put: Put) -> int:
-    """Copy the repository at `path` to the new folder `into`, file by file through `put`; how many refs it has.
+class Copier(Protocol):
+    """Through whom files are copied."""
 
-    Raises NotFound where it is gone, and what `put` raises.
+    def put(self, source: Path, target: Path) -> None:
+        """Copy one file. Raises FileNotFoundError."""
+        ...
+
+    def note(self, target: Path) -> None:
+        """A file of the copy that was written otherwise."""
+        ...
+
+
+def copy(path: Path, into: Path, through: Copier) -> int:
+    """Copy the repository at `path` to the new folder `into`, file by file; how many refs it has.
+
+    Raises NotFound where it is gone, and what `through` raises.
     """
     open_repository(path)
     refs = _refs(path)
     lay_out(into)
     for name in ("HEAD", "config"):
-        put(path / name, into / name)
+        through.put(path / name, into / name)
     (into / "packed-refs").write_text("".join(f"{at} {ref}\n" for ref, at in sorted(refs.items())))
-    put(into / "packed-refs", into / "packed-refs")
+    through.note(into / "packed-refs")
     for file in (*_loose(path), *_packed(path)):
         (into / file.relative_to(path)).parent.mkdir(exist_ok=True, mode=0o700)
         try:
-            put(file, into / file.relative_to(path))
+            through.put(file, into / file.relative_to(path))
         except FileNotFoundError:
             if file.parent.name == "pack":
                 raise

@@ -11,7 +11,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,22 +54,24 @@ class About:
 
 @dataclass
 class Copier:
-    """Copies files, and remembers what was in them. `gone` are those that were not there any more."""
+    """Copies files, and remembers what was in them."""
 
     source: Path
     into: Path
     progress: Progress
     sums: dict[str, str] = field(default_factory=dict)
-    gone: list[str] = field(default_factory=list)
 
     def put(self, source: Path, target: Path) -> None:
         """Copy one file as it is now, mode and all. Raises FileNotFoundError."""
-        digest = hashlib.sha256()
-        if source != target:
-            _copy(source, target, digest)
-        else:
-            digest.update(target.read_bytes())
-        self.sums[str(target.relative_to(self.into))] = digest.hexdigest()
+        self._note(target, _copy(source, target))
+
+    def note(self, target: Path) -> None:
+        """A file of the backup that was written otherwise."""
+        with target.open("rb") as file:
+            self._note(target, hashlib.file_digest(file, "sha256").hexdigest())
+
+    def _note(self, target: Path, sha256: str) -> None:
+        self.sums[str(target.relative_to(self.into))] = sha256
         self.progress("", target.stat().st_size)
 
     def put_if_there(self, name: str) -> bool:
@@ -82,21 +84,16 @@ class Copier:
             return False
         return True
 
-    def put_all(self, name: str, leave: str | None = None) -> None:
-        """Copy every file below a folder but those of its folder `leave`; what goes meanwhile is noted."""
-        (self.into / name).mkdir(exist_ok=True, mode=0o700)
-        for folder, folders, files in os.walk(self.source / name):
-            if leave in folders and folder == str(self.source / name):
-                folders.remove(leave)
+    def put_all(self, name: str) -> None:
+        """Copy every file below a folder, but those that go meanwhile."""
+        for folder, _, files in os.walk(self.source / name):
             for file in files:
-                found = str(Path(folder, file).relative_to(self.source))
-                if not self.put_if_there(found):
-                    self.gone.append(found)
+                self.put_if_there(str(Path(folder, file).relative_to(self.source)))
 
     def close(self, about: About) -> None:
         """Write down what the backup is, and make all of it durable."""
         (self.into / ABOUT).write_bytes(codec.canonical(about) + b"\n")
-        self.put(self.into / ABOUT, self.into / ABOUT)
+        self.note(self.into / ABOUT)
         lines = (f"{digest}  {name}\n" for name, digest in sorted(self.sums.items()))
         (self.into / SUMS).write_text("".join(lines), "utf-8")
         os.sync()
@@ -105,6 +102,8 @@ class Copier:
 def expected(folder: Path) -> dict[str, str]:
     """The digests of a backup's files, by name. Raises Invalid."""
     found = {}
+    if not (folder / SUMS).is_file():
+        raise Invalid(f"{folder / SUMS} is missing: the backup is not whole")
     for number, line in enumerate((folder / SUMS).read_text("utf-8").splitlines(), 1):
         digest, blanks, name = line.partition("  ")
         if not blanks or len(digest) != 64 or name.startswith("/") or ".." in name.split("/"):
@@ -142,10 +141,11 @@ def pack(folder: Path, place: Path) -> None:
     mode = _mode(place)
     assert mode is not None, "the name says that it is a tar file"
     try:
-        with tarfile.open(making, mode) as tar:  # type: ignore[call-overload]
-            for file in sorted(folder.rglob("*")):
-                tar.add(file, file.relative_to(folder), recursive=False, filter=_nobodys)
-        making.chmod(0o600)
+        handle = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "wb") as file, tarfile.open(making, mode, fileobj=file) as tar:  # type: ignore[call-overload]
+            for one in sorted(folder.rglob("*")):
+                tar.add(one, one.relative_to(folder), recursive=False, filter=_nobodys)
+        os.sync()
         making.rename(place)
     finally:
         making.unlink(missing_ok=True)
@@ -178,12 +178,12 @@ def _nobodys(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     return entry
 
 
-def _copy(source: Path, target: Path, digest: hashlib._Hash) -> None:
-    """What is appended meanwhile may be in it or not."""
+def _copy(source: Path, target: Path) -> str:
+    """The SHA-256. What is appended meanwhile may be in it or not."""
+    digest = hashlib.sha256()
     with source.open("rb") as old, target.open("xb") as new:
-        with suppress(OSError):
-            os.posix_fadvise(old.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
         while piece := old.read(limits.MIB):
             digest.update(piece)
             new.write(piece)
         os.fchmod(new.fileno(), os.fstat(old.fileno()).st_mode & 0o777)
+    return digest.hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -67,21 +66,24 @@ def _make(config: Config, making: Path, place: Path, with_: tuple[Clock, Progres
     copier = Copier(paths.root, making, progress)
     progress("the database", 0)
     copies.snapshot(paths.database, making / paths.database.name)
-    copier.put(making / paths.database.name, making / paths.database.name)
+    copier.note(making / paths.database.name)
     with copies.opened(making / paths.database.name, clock.now()) as store:
         refs, repositories = _repositories(paths, store, copier)
-        for name in ("logs", "artifacts"):
-            progress(name, 0)
-            copier.put_all(name, leave="partial")
+        progress("logs", 0)
+        copier.put_all("logs")
+        progress("artifacts", 0)
+        for folder in paths.artifacts.glob("[0-9]*"):  # beside them lies what jobs are sending
+            copier.put_all(str(folder.relative_to(paths.root)))
         for name in (server.FILE, paths.deployment_id.name, *_PUBLIC, *(_KEYS if keys else ())):
             copier.put_if_there(name)
         progress("holding it against the original", 0)
-        wrong = [*store.problems(), *_problems(making, store, copier, config.retention.rerun_s)]
+        other, removed = _files(paths, store, copier)
+        wrong = [*store.problems(), *_problems(making, store, config.retention.rerun_s), *other]
     if wrong:
         raise Unavailable(
             "\n".join(["the backup is not whole; it was thrown away", *wrong]), next_step="run `vole doctor`"
         )
-    left_out = _left_out(copier, keys=keys)
+    left_out = _left_out(paths, removed, keys=keys)
     about = About(iso(clock.now()), vole.__version__, server.deployment(paths), keys, left_out)
     copier.close(about)
     size = sum((making / name).stat().st_size for name in copier.sums)
@@ -97,7 +99,7 @@ def _repositories(paths: Paths, store: Copy, copier: Copier) -> tuple[int, int]:
         copier.progress(f"repository {repo.name}", 0)
         path = storage.path(repo.name)
         try:
-            refs += git.copy(path, copier.into / path.relative_to(paths.root), copier.put)
+            refs += git.copy(path, copier.into / path.relative_to(paths.root), copier)
         except (NotFound, FileNotFoundError):
             raise Conflict(
                 f"the repository {repo.name} is not there, or was removed while the backup was made",
@@ -106,7 +108,7 @@ def _repositories(paths: Paths, store: Copy, copier: Copier) -> tuple[int, int]:
     return refs, len(found)
 
 
-def _problems(making: Path, store: Copy, copier: Copier, rerun_s: float) -> list[str]:
+def _problems(making: Path, store: Copy, rerun_s: float) -> list[str]:
     """What the database names and the backup has not."""
     wrong: list[str] = []
     for repo in store.read(hosted.repos):
@@ -114,22 +116,35 @@ def _problems(making: Path, store: Copy, copier: Copier, rerun_s: float) -> list
         wrong += git.problems(path)
         needed = store.read(jobs.commits_since, repo.id, seconds(rerun_s) if rerun_s else Span(store.now))
         wrong += [f"{repo.name}: the commit {one} of a run is missing" for one in git.missing_commits(path, needed)]
-    logs, artifacts = LogStore(making / "logs"), ArtifactStore(making / "artifacts")
-    named = [(logs.path(log.key), log.sha256) for log in store.read(evidence.whole_logs)]
-    named += [(artifacts.place(repo, sha256), sha256) for repo, sha256 in store.read(evidence.stored_artifacts)]
-    for place, sha256 in named:
-        name = str(place.relative_to(making))
-        if name not in copier.gone and copier.sums.get(name) != sha256:
-            wrong.append(f"{name} {'has other bytes than it had' if name in copier.sums else 'is missing'}")
     return wrong
 
 
-def _left_out(copier: Copier, *, keys: bool) -> tuple[str, ...]:
+def _files(paths: Paths, store: Copy, copier: Copier) -> tuple[list[str], list[str]]:
+    """Which files of logs and artifacts are not as rows say, and which were removed since the database was taken."""
+    named = _named(paths, store)
+    wrong = [
+        f"{name} has other bytes than it had" for name in named if copier.sums.get(name, named[name]) != named[name]
+    ]
+    missing = named.keys() - copier.sums.keys()
+    with copies.opened(paths.database, store.now) as now:
+        removed = missing - _named(paths, now).keys() if missing else set()
+    return wrong + [f"{name} is missing" for name in sorted(missing - removed)], sorted(removed)
+
+
+def _named(paths: Paths, store: Copy) -> dict[str, str | None]:
+    """The files that rows name, with their SHA-256."""
+    logs, artifacts = LogStore(paths.logs), ArtifactStore(paths.artifacts)
+    named = [(logs.path(log.key), log.sha256) for log in store.read(evidence.whole_logs)]
+    named += [(artifacts.place(repo, sha256), sha256) for repo, sha256 in store.read(evidence.stored_artifacts)]
+    return {str(place.relative_to(paths.root)): sha256 for place, sha256 in named}
+
+
+def _left_out(paths: Paths, removed: list[str], *, keys: bool) -> tuple[str, ...]:
     told = ["run/ (locks, hooks, sockets): made at each start"]
     if not keys:
         told.append(f"private keys ({', '.join(_KEYS)}): --with-keys takes them")
     told.append("files that vole.yaml names elsewhere (web.tls): back them up with it")
-    told += [f"{name}: removed while the backup was made" for name in sorted(copier.gone)[:20]]
-    if os.path.isdir(copier.source / "artifacts" / "partial"):
+    told += [f"{name}: removed while the backup was made" for name in removed]
+    if any(paths.artifacts.glob("partial/*/*")):
         told.append("artifacts/partial/ (files that jobs are sending): sent again")
     return tuple(told)
