@@ -166,9 +166,13 @@ def _runs(connection: sqlite3.Connection, jobs: dict[int, sqlite3.Row], broken: 
         ]
         if (run["state"], run["conclusion"]) != run_state(pairs):
             broken.append(f"the run {run['id']} is {run['state']} {run['conclusion']}, its jobs say {run_state(pairs)}")
+    given = {row["repo_id"]: row for row in connection.execute("SELECT * FROM run_numbers")}
     for repo, found in numbers.items():
-        if found != list(range(1, len(found) + 1)):
-            broken.append(f"the runs of repository {repo} are numbered {found}")
+        row = given[repo]
+        if found != sorted(set(found)) or found[-1] >= row["next"]:
+            broken.append(f"the runs of repository {repo} are numbered {found}, the next is {row['next']}")
+        if row["next"] - 1 != len(found) + row["pruned"] + row["skipped"]:
+            broken.append(f"I-22: {len(found)} runs of repository {repo}, {dict(row)}")
     for run_id in of_run:
         _waits(of_run[run_id], connection, broken)
 

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tests import invariants
+from vole.base.clock import Moment
+from vole.jobs.reads import health
+from vole.store import copies
 from vole.store.database import open_writer
 
 
@@ -33,6 +36,8 @@ def rows(folder: Path, sql: str, *values: Any) -> list[sqlite3.Row]:
 
 
 def check(folder: Path) -> None:
-    """The tables are what the event log says, and every invariant holds."""
+    """The tables are what the event log says, and every invariant holds; `vole doctor` finds them whole too."""
     with closing(sqlite3.connect(folder / "vole.db")) as connection:
         invariants.check(connection)
+    with copies.opened(folder / "vole.db", Moment(0)) as store:
+        assert store.read(health.broken) == []

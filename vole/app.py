@@ -41,6 +41,7 @@ from vole.flows.rebuilding import Parts as RebuildParts
 from vole.flows.rebuilding import Rebuilt, rebuild
 from vole.flows.recording import Recording
 from vole.flows.recovery import Recovery
+from vole.flows.removal import Removal
 from vole.flows.retention import ArtifactRetention, Retention
 from vole.flows.starting import Schedules, Starting, StartingParts
 from vole.flows.statuses import Statuses
@@ -132,6 +133,10 @@ class App:
         return self.sockets.ssh_url
 
     @property
+    def removal(self) -> Removal:
+        return Removal(self.db, self.logs, self.artifacts, self.clock, lambda: self.config.retention)
+
+    @property
     def desk(self) -> Desk:
         """What commands are answered from."""
         return Desk(
@@ -142,6 +147,7 @@ class App:
             starting=self.starting,
             recording=self.recording,
             gating=self.gating,
+            removal=self.removal,
             index=self.index,
             roster=self.roster,
             logs=self.logs,
@@ -320,6 +326,7 @@ class App:
             Sweep("records", self.recording.once, limits.RECORDS_LOOK_S),
             Sweep("decided", self.decided.once, limits.RECORDS_LOOK_S),
             Sweep("retention", retention.once, limits.RETENTION_LOOK_S),
+            Sweep("removal", self.removal.once, limits.RETENTION_LOOK_S),
             Sweep("artifacts", expiry.once, limits.RETENTION_LOOK_S),
         ]
 

@@ -23,6 +23,7 @@ COLUMNS = {
     errors.Invalid: (2, 400),
     errors.Denied: (1, 403),
     errors.NotFound: (1, 404),
+    errors.Gone: (1, 410),
     errors.Conflict: (1, 409),
     errors.Fenced: (1, 409),
     errors.Exhausted: (75, 429),

@@ -51,6 +51,12 @@ class NotFound(VoleError):
     default_code = "not_found"
 
 
+class Gone(NotFound):
+    """It was there, and whoever asks may know that and why it is not."""
+
+    default_code = "gone"
+
+
 class Conflict(VoleError):
     """Someone was first."""
 

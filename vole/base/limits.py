@@ -212,6 +212,11 @@ LOG_TRACE_CHARS_MAX = 8 * KIB  # characters of a trace
 # Retention
 RETENTION_LOOK_S = 3_600  # seconds between looks for what may be let go; days are counted
 
+PRUNE_AT_ONCE = 100  # runs or logs that go in one change: a push waits milliseconds for it
+
+# Restore
+RESTORE_NUMBERS_MIN = 250  # run numbers left free beyond the last one known: what ran after the backup had some
+
 # Records
 RECORDS_AT_ONCE = 100  # documents in one commit; each may hold a summary of 256 KiB
 RECORD_EVENTS_MAX = 5_000  # events, and leases, told in one run's record; a run of 256 jobs has 1,500 of them

@@ -1,4 +1,7 @@
-"""`vole doctor`: what this machine or this folder lacks for a server. Changes nothing."""
+"""`vole doctor`: what this machine or this folder lacks for a server, and whether its state agrees with itself.
+
+Changes nothing, also beside a server that runs.
+"""
 
 from __future__ import annotations
 
@@ -10,35 +13,27 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import click
 
 from vole.base import limits
+from vole.base.clock import SystemClock
 from vole.base.errors import VoleError
 from vole.base.escape import visible
 from vole.base.offload import Offload
 from vole.config import server
 from vole.config.server import Paths
+from vole.flows import checkup
+from vole.flows.checkup import Finding
 from vole.git import version as git
-from vole.git.records import fingerprint_of
+from vole.git.records import fingerprint_of, signers_at
 from vole.ssh.hostkey import host_key_fingerprint
 
-Mark = Literal["ok", "note", "bad"]
 _LEAST_PYTHON = (3, 11)
 _FREE_BYTES_MIN = limits.GIB
 _FREE_PART_MIN = 0.05
 _BUILT = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)  # a clock before this is not set
-
-
-@dataclass(frozen=True)
-class Finding:
-    mark: Mark
-    about: str
-    sentence: str
-    remedy: str | None = None
 
 
 @click.command("doctor")
@@ -56,7 +51,7 @@ def doctor_command(folder: Path) -> None:
 def examine(paths: Paths) -> list[Finding]:
     """Every finding about this machine and the folder of `paths`."""
     examinations: tuple[Callable[[Paths], Iterator[Finding]], ...] = (
-        _python, _git, _clock, _settings, _folders, _host_key, _record_key, _disk, _offload,
+        _python, _git, _clock, _settings, _folders, _host_key, _record_key, _disk, _state, _offload,
     )  # fmt: skip
     return [finding for examination in examinations for finding in examination(paths)]
 
@@ -120,7 +115,14 @@ def _record_key(paths: Paths) -> Iterator[Finding]:
     if not paths.record_key.exists():
         return
     try:
-        yield Finding("ok", "records", f"signed with {fingerprint_of(paths.record_key)}")
+        own, signs = fingerprint_of(paths.record_key), signers_at(paths.record_key)
+        if not signs or signs[-1].fingerprint != own:
+            listed = paths.record_signers.name
+            yield Finding("bad", "records", f"{own} is not the last key of {listed}", "take both from the same backup")
+        else:
+            yield Finding(
+                "ok", "records", f"signed with {own}, the last of {len(signs)} in {paths.record_signers.name}"
+            )
     except VoleError as error:
         yield Finding("bad", "records", error.sentence, error.next_step)
 
@@ -131,6 +133,10 @@ def _disk(paths: Paths) -> Iterator[Finding]:
     words = f"{usage.free / limits.GIB:.1f} GiB free of {usage.total / limits.GIB:.1f} GiB at {place}"
     low = usage.free < max(_FREE_BYTES_MIN, usage.total * _FREE_PART_MIN)
     yield Finding("bad" if low else "ok", "disk", words, "a server wants 1 GiB and 5 % free" if low else None)
+
+
+def _state(paths: Paths) -> Iterator[Finding]:
+    yield from checkup.of_store(paths, SystemClock())
 
 
 def _offload(_paths: Paths) -> Iterator[Finding]:

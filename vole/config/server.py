@@ -9,6 +9,7 @@ import dataclasses
 import ipaddress
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from vole.base import limits
@@ -61,6 +62,12 @@ metrics:
 retention:
   # Commits of finished runs are held this long, whatever happens to their branches.
   rerun: 30d
+  # Logs of attempts that ended longer ago go; the run's page and its record say that there was one.
+  logs: 90d
+  # All logs of one repository together: none, or a size as 10GiB. The oldest go first.
+  logs_size: none
+  # Finished runs are forgotten with their jobs, logs and artifacts; their records in git stay.
+  runs: 0s
 """
 
 
@@ -102,6 +109,9 @@ class RetentionConfig:
     """0 means: kept for ever."""
 
     rerun_s: float
+    logs_s: float
+    logs_size: int | None  # bytes of one repository's logs together; None: no bound
+    runs_s: float
 
 
 @dataclass(frozen=True)
@@ -141,6 +151,10 @@ class Paths:
     @property
     def record_key(self) -> Path:
         return self.root / "keys" / "record_ed25519"
+
+    @property
+    def record_signers(self) -> Path:
+        return self.record_key.with_name("record_signers")
 
     @property
     def deployment_id(self) -> Path:
@@ -223,7 +237,12 @@ def build(root: Section, paths: Paths) -> Config:
             max_jobs_per_repo=queue.optional("max_jobs_per_repo", _cap),
         ),
         metrics=MetricsConfig(listen=meters.optional("listen", reading.listen)),
-        retention=RetentionConfig(rerun_s=keep.duration_s("rerun", 30 * _DAY_S)),
+        retention=RetentionConfig(
+            rerun_s=keep.duration_s("rerun", 30 * _DAY_S),
+            logs_s=keep.duration_s("logs", 90 * _DAY_S),
+            logs_size=keep.optional("logs_size", partial(reading.size, least=limits.MIB)),
+            runs_s=keep.duration_s("runs", 0.0),
+        ),
         paths=paths,
     )
     root.finish()

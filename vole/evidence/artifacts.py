@@ -33,7 +33,7 @@ class ArtifactStore:
     def begin(self, upload: Upload) -> int:
         """How many bytes of the file are here: it goes on from there. Raises Invalid, Exhausted."""
         check_file(upload.file)
-        if self._final(upload.repo, upload.file.sha256).exists():
+        if self.place(upload.repo, upload.file.sha256).exists():
             return upload.file.size
         return _size(self._partial(upload))
 
@@ -70,7 +70,7 @@ class ArtifactStore:
         Raises WrongOffset while bytes are missing, Conflict for other bytes than were declared, Unavailable for bytes
         that cannot be made durable; those of both are thrown away and have to be sent again.
         """
-        final = self._final(upload.repo, upload.file.sha256)
+        final = self.place(upload.repo, upload.file.sha256)
         if final.exists():
             return
         try:
@@ -94,12 +94,12 @@ class ArtifactStore:
 
     def has(self, repo: RepoId, sha256: str, size: int) -> bool:
         """True when the repository has that file, whole."""
-        path = self._final(repo, sha256)
+        path = self.place(repo, sha256)
         return path.exists() and _size(path) == size
 
     def path(self, repo: RepoId, sha256: str) -> Path:
         """Where the file lies. Raises NotFound."""
-        path = self._final(repo, sha256)
+        path = self.place(repo, sha256)
         if not path.exists():
             raise NotFound(f"there is no artifact {sha256[:12]} in this repository")
         return path
@@ -112,9 +112,11 @@ class ArtifactStore:
             path.unlink(missing_ok=True)
         return len(gone)
 
-    def remove(self, repo: RepoId, sha256: str) -> None:
-        """Forget one file that nothing names any more."""
-        self._final(repo, sha256).unlink(missing_ok=True)
+    def remove(self, repo: RepoId, sha256: str) -> int:
+        """Forget one file that nothing names any more; how many bytes it had."""
+        size = _size(self.place(repo, sha256))
+        self.place(repo, sha256).unlink(missing_ok=True)
+        return size
 
     def remove_repo(self, repo: RepoId) -> None:
         """Forget every artifact of a repository."""
@@ -132,7 +134,8 @@ class ArtifactStore:
             path.unlink()
             raise Conflict(f"artifact {upload.file.name!r}: the bytes have SHA-256 {digest}, not {upload.file.sha256}")
 
-    def _final(self, repo: RepoId, sha256: str) -> Path:
+    def place(self, repo: RepoId, sha256: str) -> Path:
+        """Where the file lies, whether it is there or not."""
         return self._root / str(repo) / sha256[:2] / sha256
 
     def _partial(self, upload: Upload) -> Path:

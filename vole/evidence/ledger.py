@@ -1,4 +1,7 @@
-"""The only writer of marks, artifacts, annotations, summaries, gates and statuses. Plain functions of a transaction."""
+"""The only writer of marks, artifacts, annotations, summaries, gates, statuses, and what is noted of removed files.
+
+Plain functions of a transaction.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,17 @@ from vole.base.errors import Exhausted, NotFound
 from vole.base.ids import AccountName, CommitId, Epoch, JobId, RepoId, RunId
 from vole.evidence.gates import Requirement
 from vole.evidence.model import Reported, check_file
-from vole.store.database import Tx
+from vole.store.database import Row, Tx
 from vole.wire.documents import GateDocument
 from vole.wire.records import AttemptRecord
 from vole.wire.runner import ArtifactFile, Finish, Mark
 
 _DAY_S = 86_400
+_OF_JOBS = ("marks", "annotations", "summaries")
+_EACH_RUN = "SELECT value FROM json_each(:runs)"
+
+Stored = tuple[RepoId, str]
+"""A file of an artifact: its repository and its SHA-256."""
 _MARK = """
 INSERT INTO marks (job_id, epoch, ordinal, log_offset, at, step, kind, title)
 SELECT :job, :epoch, (SELECT COUNT(*) FROM marks WHERE job_id = :job AND epoch = :epoch),
@@ -97,25 +105,72 @@ def restore(tx: Tx, attempt: Attempt, known: AttemptRecord) -> None:
 
 def drop_repo(tx: Tx, repo: RepoId) -> None:
     """Forget the evidence of a repository. Its files go after the commit."""
-    for table in ("marks", "annotations", "summaries"):
+    for table in (*_OF_JOBS, "removed_logs"):
         tx.run(f"DELETE FROM {table} WHERE job_id IN (SELECT id FROM jobs WHERE repo_id = :repo)", repo=repo)
     for table in ("artifacts", "gates", "statuses"):
         tx.run(f"DELETE FROM {table} WHERE repo_id = :repo", repo=repo)
 
 
-def expire_artifacts(tx: Tx, busy: AbstractSet[RepoId]) -> list[tuple[RepoId, str]]:
-    """Forget artifacts whose days are over; the files (repository, SHA-256) that nothing names any more.
+def drop_runs(tx: Tx, runs: Iterable[RunId]) -> list[Stored]:
+    """Forget the evidence of runs before the runs themselves go; the files that nothing names any more."""
+    these = {"runs": json.dumps(list(runs))}
+    for table in (*_OF_JOBS, "removed_logs"):
+        jobs = f"SELECT id FROM jobs WHERE run_id IN ({_EACH_RUN})"
+        tx.run(f"DELETE FROM {table} WHERE job_id IN ({jobs})", **these)
+    gone = tx.all(f"DELETE FROM artifacts WHERE run_id IN ({_EACH_RUN}) RETURNING repo_id, sha256", **these)
+    return _unnamed(tx, gone)
+
+
+def expire_artifacts(tx: Tx, busy: AbstractSet[RepoId]) -> list[Stored]:
+    """The bytes of artifacts whose days are over go, and their rows say so; the files that nothing names any more.
 
     A repository in `busy` waits: a job of it may be counting on bytes that are stored already.
     """
-    over = "FROM artifacts WHERE expires_at <= :now"
+    over = "FROM artifacts WHERE expires_at <= :now AND removed_at IS NULL"
     found = [RepoId(row["repo_id"]) for row in tx.all(f"SELECT DISTINCT repo_id {over}", now=tx.now)]
-    named: dict[tuple[RepoId, str], None] = {}
+    gone: list[Row] = []
     for repo in found:
         if repo not in busy:
-            gone = tx.all(f"DELETE {over} AND repo_id = :repo RETURNING sha256", now=tx.now, repo=repo)
-            named |= dict.fromkeys((repo, row["sha256"]) for row in gone)
-    still = "SELECT 1 FROM artifacts WHERE repo_id = :repo AND sha256 = :sha256 LIMIT 1"
+            gone += tx.all(
+                "UPDATE artifacts SET removed_at = :now, removed_why = 'after ' || "
+                "((expires_at - created_at) / 86400000000) || ' days' "
+                "WHERE expires_at <= :now AND removed_at IS NULL AND repo_id = :repo RETURNING repo_id, sha256",
+                now=tx.now,
+                repo=repo,
+            )
+    return _unnamed(tx, gone)
+
+
+def remove_artifacts(tx: Tx, run: RunId, job: JobId | None, name: str | None, why: str) -> tuple[int, list[Stored]]:
+    """The bytes of a run's artifacts go, of one job or one name where given: how many, and the files as above."""
+    gone = tx.all(
+        "UPDATE artifacts SET removed_at = :now, removed_why = :why "
+        "WHERE run_id = :run AND coalesce(:job, job_id) = job_id AND coalesce(:name, name) = name "
+        "AND removed_at IS NULL RETURNING repo_id, sha256",
+        now=tx.now,
+        run=run,
+        job=job,
+        name=name,
+        why=why,
+    )
+    return len(gone), _unnamed(tx, gone)
+
+
+def note_removed_logs(tx: Tx, removed: Mapping[tuple[JobId, Epoch], int], why: str) -> None:
+    """The files of these logs are gone; of each how many bytes it had. Said twice it stays as it was first."""
+    tx.run_many(
+        "INSERT INTO removed_logs (job_id, epoch, removed_at, bytes, why) "
+        "VALUES (:job, :epoch, :now, :bytes, :why) ON CONFLICT DO NOTHING",
+        (
+            {"job": job, "epoch": epoch, "now": tx.now, "bytes": count, "why": why}
+            for (job, epoch), count in removed.items()
+        ),
+    )
+
+
+def _unnamed(tx: Tx, gone: Iterable[Row]) -> list[Stored]:
+    named = dict.fromkeys((RepoId(row["repo_id"]), str(row["sha256"])) for row in gone)
+    still = "SELECT 1 FROM artifacts WHERE repo_id = :repo AND sha256 = :sha256 AND removed_at IS NULL LIMIT 1"
     return [(repo, sha256) for repo, sha256 in named if tx.one(still, repo=repo, sha256=sha256) is None]
 
 

@@ -6,6 +6,7 @@ our answer sends a chunk twice and the log has it once.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -122,6 +123,21 @@ class LogStore:
         folder = self._root / repo
         return [RunNumber(int(name)) for name in os.listdir(folder) if name.isdecimal()] if folder.is_dir() else []
 
+    def remove(self, key: LogKey) -> int:
+        """Forget one log that grows no more, and folders that are empty then; how many bytes it had."""
+        if (known := self._open.pop(key, None)) is not None:
+            os.close(known.descriptor)
+        size = self.length(key)
+        self.path(key).unlink(missing_ok=True)
+        for folder in self._folders(key)[:2]:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        return size
+
+    def bytes_of(self, repo: RepoName) -> int:
+        """The bytes of all logs of a repository. It walks through them: not on the loop."""
+        return bytes_below(self._root / repo)
+
     def remove_repo(self, repo: RepoName) -> None:
         """Forget every log of a repository, so that another one of its name begins empty."""
         for key in [key for key in self._open if key.repo == repo]:
@@ -171,6 +187,11 @@ class LogStore:
         return opened
 
 
+def highest_run(folder: Path) -> int:
+    """The highest run number with a log in a repository's folder; 0 where there is none."""
+    return max((int(run.name) for run in folder.glob("*") if run.name.isdecimal()), default=0)
+
+
 def _write(file: _Open, data: bytes) -> None:
     rest = memoryview(data)
     try:
@@ -201,6 +222,16 @@ def _write_again(path: Path) -> None:
 def _digest(path: Path) -> hashlib._Hash:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256")
+
+
+def bytes_below(folder: Path) -> int:
+    """The sizes of all files below `folder` together; of one that goes meanwhile, nothing."""
+    total = 0
+    for at, _, files in os.walk(folder):
+        for name in files:
+            with contextlib.suppress(FileNotFoundError):
+                total += os.lstat(os.path.join(at, name)).st_size
+    return total
 
 
 def sync_folder(folder: Path) -> None:

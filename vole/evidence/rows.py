@@ -12,7 +12,7 @@ FROM jobs mine
 JOIN job_needs n ON n.job_id = mine.id
 JOIN jobs theirs ON theirs.run_id = mine.run_id AND theirs.job = n.needs
 JOIN jobs ran ON ran.id = coalesce(theirs.carried_of, theirs.id)
-JOIN artifacts f ON f.job_id = ran.id AND f.epoch = ran.epoch
+JOIN artifacts f ON f.job_id = ran.id AND f.epoch = ran.epoch AND f.removed_at IS NULL
 WHERE mine.id = :job AND f.name = :name
 ORDER BY theirs.ordinal, f.path"""
 

@@ -326,6 +326,18 @@ def object_sizes(path: Path, quarantine: Path) -> Iterator[int]:
             process.kill()
 
 
+def missing_objects(path: Path) -> list[str]:
+    """What git says of objects that the refs at `path` reach and that are not there; nothing of a whole one. Blocks."""
+    argv = command((*_SETTINGS, "core.hooksPath=/dev/null"), "fsck", "--connectivity-only", "--no-dangling",
+                   "--no-progress")  # fmt: skip
+    said = subprocess.run(
+        argv, env=environment(GIT_DIR=str(path)), cwd="/", stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    if said.returncode == 0:
+        return []
+    return (said.stdout + said.stderr).decode("utf-8", "replace").splitlines()[:20] or [f"git fsck: {said.returncode}"]
+
+
 def _source_facts(
     path: Path, commit: CommitId, depth: int, haves: tuple[CommitId, ...]
 ) -> tuple[tuple[CommitId, ...], tuple[CommitId, ...]]:

@@ -84,6 +84,7 @@ class Happening(StrEnum):
     EXPIRED = "expired"
     CONCLUDED = "concluded"  # a result, or the end of cancelling
     FORGOTTEN = "forgotten"  # its repository was removed
+    RESTORED = "restored"  # the server went back to a backup that was made before it ended
 
 
 _S = State
@@ -107,7 +108,12 @@ MOVES: Mapping[tuple[State | None, Happening], frozenset[State]] = {
     (_S.RUNNING, Happening.TIMED_OUT): frozenset({_S.CANCELLING}),
     (_S.CANCELLING, Happening.CONCLUDED): frozenset({_S.FINISHED}),
     (_S.QUEUED, Happening.EXPIRED): frozenset({_S.FINISHED}),
-    **{(state, Happening.FORGOTTEN): frozenset({_S.FINISHED}) for state in State if state is not _S.FINISHED},
+    **{
+        (state, ended): frozenset({_S.FINISHED})
+        for ended in (Happening.FORGOTTEN, Happening.RESTORED)
+        for state in State
+        if state is not _S.FINISHED
+    },
 }
 
 

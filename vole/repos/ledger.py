@@ -6,7 +6,7 @@ Plain functions of a transaction; never reads git.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from vole.base import limits
 from vole.base.clock import Moment
@@ -16,6 +16,7 @@ from vole.base.ids import AccountName, CommitId, PushId, RefName, RepoId, RepoNa
 from vole.repos import rows
 from vole.repos.model import Intent, Origin, Repo, RepositoryDocument, Schedule, UnreadSchedules
 from vole.store.database import Tx
+from vole.wire.hook import RefUpdate
 
 
 def create_repo(tx: Tx, name: RepoName, *, public: bool, description: str = "") -> Repo:
@@ -175,6 +176,26 @@ def confirm(tx: Tx, push: PushId, moved: Collection[RefName]) -> bool:
     )
     tx.run("DELETE FROM push_runs WHERE push_id = :push", push=push)
     return True
+
+
+def note_moved(tx: Tx, repo: RepoId, by: AccountName, updates: Iterable[RefUpdate]) -> None:
+    """Refs stand elsewhere than any push said, and that is known: a restore found them so. They start no run."""
+    push = PushId(tx.ident())
+    tx.run(
+        "INSERT INTO pushes (id, repo_id, account, key_fingerprint, options, state, received_at, settled_at) "
+        "VALUES (:id, :repo, :by, '', '[]', 'confirmed', :now, :now)",
+        id=push,
+        repo=repo,
+        by=by,
+        now=tx.now,
+    )
+    tx.run_many(
+        "INSERT INTO push_updates (push_id, ordinal, ref, old, new, moved) VALUES (:push, :at, :ref, :old, :new, 1)",
+        (
+            {"push": push, "at": at, "ref": update.ref, "old": update.old, "new": update.new}
+            for at, update in enumerate(updates)
+        ),
+    )
 
 
 # ---- Starts without a push

@@ -8,7 +8,7 @@ from vole.base import log
 from vole.base.errors import Denied, Invalid
 from vole.people.model import Person
 from vole.ssh import commands, refusals
-from vole.ssh.answers import gates, people, queue, records, replay, repos
+from vole.ssh.answers import gates, people, queue, records, removal, replay, repos
 from vole.ssh.answers.counter import Counter, Desk
 from vole.ssh.commands import Streams
 
@@ -53,6 +53,9 @@ ANSWERS: Mapping[str, Answer] = {
     "why": queue.why,
     "cancel": queue.cancel,
     "log": queue.log,
+    "log delete": removal.log_delete,
+    "artifact delete": removal.artifact_delete,
+    "run prune": removal.run_prune,
     "record keys": records.record_keys,
     "record rotate": records.record_rotate,
     "runner list": queue.runner_list,

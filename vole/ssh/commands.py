@@ -134,6 +134,11 @@ TABLE: tuple[Command, ...] = (
     Command("why JOB", "Why a job (app/12/test) waits, runner by runner; app/12: every job of the run."),
     Command("cancel JOB [--reason TEXT]", "Cancel a job (app/12/test) or a whole run (app/12)."),
     Command("log JOB [-f] [--raw]", "A job's log (app/12/test, app/12/test@2); -f follows it, --raw: its bytes."),
+    Command("log delete JOB", "Remove the logs of a job or a run that is over; records and pages say so."),
+    Command(
+        "artifact delete JOB [--name NAME]", "Remove the artifacts of a job or a run that is over, or those of a name."
+    ),
+    Command("run prune REPO TIME [--yes]", "Forget runs that finished before a time; their records stay.", admin=True),
     Command("record keys [--json]", "The keys that records are and were signed with."),
     Command("record rotate", "Sign records with a new key from now on; what is signed stays valid.", admin=True),
     Command("runner list [--json]", "Connected runners: labels, repositories, slots, jobs."),

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from vole.base import limits
 from vole.base.entropy import SystemEntropy
-from vole.base.errors import Conflict, Denied, Exhausted, Fenced, Invalid, NotFound, Unavailable, VoleError
+from vole.base.errors import Conflict, Denied, Exhausted, Fenced, Gone, Invalid, NotFound, Unavailable, VoleError
 from vole.base.escape import visible
 
 _STATUS: dict[type[VoleError], int] = {
     Invalid: 2,
     Denied: 1,
     NotFound: 1,
+    Gone: 1,
     Conflict: 1,
     Fenced: 1,
     Exhausted: 75,

@@ -262,7 +262,7 @@ class Database:
     def _read_on(self, connection: sqlite3.Connection, query: Callable[[View], Coroutine[Any, Any, T]], name: str) -> T:
         try:
             connection.execute("BEGIN")
-            return _driven(query(View(connection, self._clock.now())), name)
+            return driven(query(View(connection, self._clock.now())), name)
         finally:
             connection.rollback()
 
@@ -458,7 +458,7 @@ def _found(job: Future[T], found: asyncio.Future[T]) -> None:
         found.set_result(job.result())
 
 
-def _driven(reading: Coroutine[Any, Any, T], name: str) -> T:
+def driven(reading: Coroutine[Any, Any, T], name: str) -> T:
     """What the read called `name` returns; its statements run as it awaits them."""
     try:
         reading.send(None)

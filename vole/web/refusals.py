@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from vole.base import log
 from vole.base.entropy import Entropy
-from vole.base.errors import Conflict, Denied, Exhausted, Fenced, Invalid, NotFound, Unavailable, VoleError
+from vole.base.errors import Conflict, Denied, Exhausted, Fenced, Gone, Invalid, NotFound, Unavailable, VoleError
 from vole.base.escape import visible
 from vole.base.limits import PROBLEM_CHARS_MAX, PROBLEMS_SHOWN_MAX
 
@@ -15,6 +15,7 @@ STATUS: dict[type[VoleError], int] = {
     Invalid: 400,
     Denied: 403,
     NotFound: 404,
+    Gone: 410,
     Conflict: 409,
     Fenced: 409,
     Exhausted: 429,
@@ -26,6 +27,7 @@ _HEADINGS = {
     404: "Nothing here",
     405: "Not that way",
     409: "Someone was first",
+    410: "Not there any more",
     429: "Too much at once",
     500: "That is our fault",
     503: "Not just now",

@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 
 from vole.base.clock import Moment, iso
 from vole.base.escape import visible_lines
+from vole.base.quantities import count, size, span
 
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 _HEADS_MAX = 256
@@ -93,34 +94,6 @@ def when(moment: Moment) -> str:
 
 def _in_words(exact: str) -> str:
     return exact[:19].replace("T", " ") + " UTC"
-
-
-def span(microseconds: int) -> str:
-    """A duration in its two largest units."""
-    whole = max(0, microseconds) // 1_000_000
-    if whole < 10:
-        return f"{max(0, microseconds) / 1_000_000:.1f} s"
-    if whole < _MINUTE:
-        return f"{whole} s"
-    if whole < _HOUR:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // _HOUR} h {whole % _HOUR // 60} min" if whole < _DAY else f"{whole // _DAY} d"
-
-
-def size(byte_count: int) -> str:
-    """Bytes in the unit that fits."""
-    amount = float(byte_count)
-    for unit in ("B", "KiB", "MiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} GiB"
-
-
-def count(number: int, thing: str) -> str:
-    """`1 file`, `2 files`."""
-    plural = thing[:-1] + "ies" if thing.endswith("y") else thing + "s"
-    return f"{number:,} {thing if number == 1 else plural}"
 
 
 class _Ages:

@@ -40,7 +40,10 @@ def test_what_the_page_says_of_a_restart_is_so() -> None:
 
     assert {name for name, how in said.items() if how == "HUP"} == {
         "queue.max_jobs_per_repo",
+        "retention.logs",
+        "retention.logs_size",
         "retention.rerun",
+        "retention.runs",
     }
 
 

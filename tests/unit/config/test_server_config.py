@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from vole.base import limits
 from vole.base.errors import Invalid, NotFound
 from vole.config import reading, server
 from vole.config.reading import Listen
@@ -48,7 +49,7 @@ def test_every_value_reaches_its_setting() -> None:
         "web: {listen: '127.0.0.1:0', tls: {cert: c.pem, key: /etc/k.pem}, trusted_proxies: [10.0.0.0/8, '::1']}\n"
         "queue: {lease_ttl: 6s, queue_timeout: 0s, max_jobs_per_repo: 4}\n"
         "metrics: {listen: '127.0.0.1:9464'}\n"
-        "retention: {rerun: 1d}\n"
+        "retention: {rerun: 1d, logs: 7d, logs_size: 10GiB, runs: 365d}\n"
     )
 
     assert config.metrics.listen == Listen("127.0.0.1", 9464)
@@ -58,7 +59,7 @@ def test_every_value_reaches_its_setting() -> None:
     assert config.web.tls == Tls(Path("/srv/vole/c.pem"), Path("/etc/k.pem"))
     assert config.web.trusted_proxies == ("10.0.0.0/8", "::1")
     assert config.queue == server.QueueConfig(6.0, 0.0, 4)
-    assert config.retention == server.RetentionConfig(86400.0)
+    assert config.retention == server.RetentionConfig(86400.0, 604800.0, 10 * limits.GIB, 31536000.0)
 
 
 @pytest.mark.parametrize(

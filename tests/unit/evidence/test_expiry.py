@@ -36,7 +36,7 @@ class House:
 
     @property
     def names(self) -> int:
-        return self.tx.one("SELECT COUNT(*) AS n FROM artifacts")["n"]
+        return self.tx.one("SELECT COUNT(*) AS n FROM artifacts WHERE removed_at IS NULL")["n"]
 
 
 @pytest.fixture

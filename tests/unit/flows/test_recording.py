@@ -261,7 +261,9 @@ def test_an_artifact_is_kept_until_its_attempt_is_recorded(tmp_path):
         async with a_recorder(tmp_path) as (server, recording):
             job = await a_result_is_taken(server)
             await server.db.write(lambda tx: tx.run(
-                "INSERT INTO artifacts VALUES (:job, 1, (SELECT repo_id FROM jobs), 1, 'out', 'made', 3, :sha, 1, 2)",
+                "INSERT INTO artifacts "
+                "(job_id, epoch, repo_id, run_id, name, path, size, sha256, created_at, expires_at) "
+                "VALUES (:job, 1, (SELECT repo_id FROM jobs), 1, 'out', 'made', 3, :sha, 1, 2)",
                 job=job.lease.job, sha="a" * 64,
             ))  # fmt: skip
 
@@ -300,7 +302,8 @@ def test_a_run_number_is_padded_to_six_digits_and_cut(tmp_path, number, folder):
     async def story():
         async with a_recorder(tmp_path) as (server, recording):
             repo = await server.repo("app")
-            await server.db.write(lambda tx: tx.run("INSERT INTO run_numbers VALUES (:r, :n)", r=repo.id, n=number))
+            given = "INSERT INTO run_numbers (repo_id, next) VALUES (:r, :n)"
+            await server.db.write(lambda tx: tx.run(given, r=repo.id, n=number))
             await server.enqueues(a_run(skipped="filter"))
             await recording.once()
             return set(documents(tmp_path))

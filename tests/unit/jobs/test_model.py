@@ -27,6 +27,7 @@ TABLE = [
     (Q, Happening.EXPIRED, {F}),
     (R, Happening.TIMED_OUT, {C}),
     *((state, Happening.FORGOTTEN, {F}) for state in (B, Q, L, R, C)),
+    *((state, Happening.RESTORED, {F}) for state in (B, Q, L, R, C)),
 ]
 
 

@@ -146,7 +146,15 @@ def test_a_runner_key_says_no_command(tmp_path: Path) -> None:
 def test_a_private_repository_answers_like_a_missing_one(tmp_path: Path) -> None:
     async def told(house: House) -> None:
         bob = await house.person("bob")
-        for line in ("why {}/1/a", "cancel {}/1", "log {}/1/a", "run list {}", "token create t --scope status:{}"):
+        for line in (
+            "why {}/1/a",
+            "cancel {}/1",
+            "log {}/1/a",
+            "log delete {}/1",
+            "artifact delete {}/1/a",
+            "run list {}",
+            "token create t --scope status:{}",
+        ):
             private = await house.says(bob, line.format("secret"))
             missing = await house.says(bob, line.format("absent"))
 

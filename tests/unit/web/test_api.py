@@ -497,7 +497,9 @@ def test_a_finished_run_says_where_its_record_stands_and_how_to_verify_it(tmp_pa
             await site.run("app", skipped="filter")
             parts, paths = site.house.parts, (f"{APP}/runs/1", "/app/runs/1")
             before = [await site.get(path) for path in paths]
-            await Recording(parts.db, parts.bells, parts.storage, parts.logs, parts.record_keys, parts.clock).once()
+            await Recording(
+                parts.db, parts.bells, parts.storage, parts.logs, parts.record_keys, parts.clock, lambda _: None
+            ).once()
             return before, [await site.get(path) for path in paths]
 
     (none, bare), (twin, page) = aio.run(story())

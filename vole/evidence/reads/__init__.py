@@ -41,6 +41,8 @@ class StoredArtifact:
     size: int
     sha256: str
     expires_at: Moment | None
+    removed_at: Moment | None
+    removed_why: str  # goes on after "removed"
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ async def artifacts_of(view: View, run: RunId, most: int) -> list[StoredArtifact
     """The files that a run's attempts left, by job and name."""
     found = await view.all(
         """
-        SELECT a.job_id, a.epoch, a.name, a.path, a.size, a.sha256, a.expires_at
+        SELECT a.job_id, a.epoch, a.name, a.path, a.size, a.sha256, a.expires_at, a.removed_at, a.removed_why
         FROM artifacts a
         WHERE a.run_id = :run
         ORDER BY a.job_id, a.name, a.path
@@ -125,7 +127,7 @@ async def artifact(view: View, repo: RepoId, job: JobId, epoch: Epoch, sha256: s
     """A file of an attempt by its digest."""
     row = await view.one(
         """
-        SELECT job_id, epoch, name, path, size, sha256, expires_at
+        SELECT job_id, epoch, name, path, size, sha256, expires_at, removed_at, removed_why
         FROM artifacts
         WHERE job_id = :job AND epoch = :epoch AND repo_id = :repo AND sha256 = :sha256
         LIMIT 1""",
@@ -178,5 +180,7 @@ def _artifact(row: Row) -> StoredArtifact:
         row["path"],
         row["size"],
         row["sha256"],
-        None if row["expires_at"] is None else Moment(row["expires_at"]),
+        row["expires_at"],
+        row["removed_at"],
+        row["removed_why"],
     )

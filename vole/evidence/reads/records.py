@@ -113,6 +113,12 @@ async def owed(view: View, repo: RepoId, most: int) -> list[Owed]:
     return [Owed(row["id"], RunId(row["run_id"]), row["job_id"], row["epoch"]) for row in found]
 
 
+async def count_owed(view: View) -> dict[RepoId, int]:
+    """How many records are owed, by repository; none that was set aside."""
+    sql = "SELECT repo_id, count(*) AS n FROM record_outbox WHERE set_aside IS NULL GROUP BY repo_id"
+    return {RepoId(row["repo_id"]): row["n"] for row in await view.all(sql)}
+
+
 async def records_set_aside(view: View) -> list[tuple[RepoId, str, str]]:
     """Rows of the outbox that no record can be made of: repository, run's address, reason."""
     found = await view.all(

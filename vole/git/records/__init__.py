@@ -2,7 +2,7 @@
 
 from vole.git.records.chain import Chain, Proven
 from vole.git.records.commits import ADMIN, RUNS, Stamp, append, documents, put, standing
-from vole.git.records.keys import RecordKeys, Signer, fingerprint_of
+from vole.git.records.keys import RecordKeys, Signer, fingerprint_of, signers_at
 
 __all__ = [
     "ADMIN",
@@ -16,5 +16,6 @@ __all__ = [
     "documents",
     "fingerprint_of",
     "put",
+    "signers_at",
     "standing",
 ]

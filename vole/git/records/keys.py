@@ -132,6 +132,11 @@ def fingerprint_of(path: Path) -> str:
     return _signer(_load(path), "").fingerprint
 
 
+def signers_at(path: Path) -> tuple[Signer, ...]:
+    """The list of keys beside the record key at `path`, oldest first. Raises Invalid, naming the line."""
+    return _read_signers(_list(path))
+
+
 def _list(path: Path) -> Path:
     return path.with_name("record_signers")
 

@@ -16,8 +16,10 @@ from vole.jobs.ledger.leases import (
     start,
 )
 from vole.jobs.ledger.outbox import mark_recorded, repos_owing, set_record_aside
+from vole.jobs.ledger.pruning import is_settled, prunable, prune
+from vole.jobs.ledger.rebuilding import restore_numbers, restore_run
 from vole.jobs.ledger.rerun import rerun_run
-from vole.jobs.ledger.restoring import restore_numbers, restore_run
+from vole.jobs.ledger.restoring import end_unfinished, pass_over
 from vole.jobs.ledger.sweeps import Swept, rebuild_index, restart, sweep
 
 __all__ = [
@@ -35,13 +37,18 @@ __all__ = [
     "disconnect",
     "drop_repo",
     "end_session",
+    "end_unfinished",
     "enqueue_run",
     "finish_all",
     "give_up",
     "hand_back",
     "hold",
+    "is_settled",
     "lease_many",
     "mark_recorded",
+    "pass_over",
+    "prunable",
+    "prune",
     "rebuild_index",
     "renew_many",
     "repos_owing",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -106,6 +107,76 @@ async def last_moment(view: View) -> Moment:
     """When the newest event was; 0 where there is none."""
     row = await view.one("SELECT at FROM events ORDER BY id DESC LIMIT 1")
     return Moment(0 if row is None else row["at"])
+
+
+async def unfinished(view: View) -> list[tuple[JobId, str]]:
+    """Every job that is not finished, with its address; one of a repository that is gone has none."""
+    found = await view.all(
+        """
+        SELECT j.id, p.name || '/' || r.number || '/' || j.key AS address
+        FROM jobs j
+        JOIN runs r ON r.id = j.run_id
+        LEFT JOIN repos p ON p.id = j.repo_id
+        WHERE j.state <> 'finished'
+        ORDER BY j.id"""
+    )
+    return [(JobId(row["id"]), row["address"] or "") for row in found]
+
+
+async def last_numbers(view: View) -> dict[RepoName, RunNumber]:
+    """The last run number that each repository gave."""
+    found = await view.all("SELECT p.name, n.next - 1 AS last FROM run_numbers n JOIN repos p ON p.id = n.repo_id")
+    return {RepoName(row["name"]): RunNumber(row["last"]) for row in found}
+
+
+async def old_runs(view: View, repo: RepoId | None, before: Moment, most: int) -> list[RunId]:
+    """Runs that finished before that and that no newer one repeats, oldest first; those that owe a record are not."""
+    found = await view.all(
+        """
+        SELECT r.id
+        FROM runs r
+        WHERE r.finished_at < :before AND coalesce(:repo, r.repo_id) = r.repo_id
+          AND NOT EXISTS (SELECT 1 FROM runs n WHERE n.rerun_of = r.id)
+          AND NOT EXISTS (SELECT 1 FROM record_outbox b WHERE b.run_id = r.id)
+        ORDER BY r.id
+        LIMIT :most""",
+        repo=repo,
+        before=before,
+        most=most,
+    )
+    return [RunId(row["id"]) for row in found]
+
+
+async def was_pruned(view: View, repo: RepoId, number: RunNumber) -> bool:
+    """Whether there was a run of that number that retention forgot, as far as numbers tell."""
+    row = await view.one(
+        """
+        SELECT 1
+        FROM run_numbers n
+        WHERE n.repo_id = :repo AND :number < n.next AND n.pruned > 0
+          AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.repo_id = :repo AND r.number = :number)""",
+        repo=repo,
+        number=number,
+    )
+    return row is not None
+
+
+@dataclass(frozen=True)
+class RunsKept:
+    """How many runs of a repository have rows, and how many had."""
+
+    kept: int = 0
+    pruned: int = 0
+
+
+async def runs_kept(view: View) -> defaultdict[RepoId, RunsKept]:
+    """The runs of each repository, counted."""
+    found = await view.all(
+        """
+        SELECT n.repo_id, n.pruned, (SELECT count(*) FROM runs r WHERE r.repo_id = n.repo_id) AS kept
+        FROM run_numbers n"""
+    )
+    return defaultdict(RunsKept, {RepoId(row["repo_id"]): RunsKept(row["kept"], row["pruned"]) for row in found})
 
 
 async def find_run(view: View, repo: RepoId, number: RunNumber) -> RunId:

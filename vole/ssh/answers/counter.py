@@ -17,6 +17,7 @@ from vole.flows.administration import Administration
 from vole.flows.gating import Gating
 from vole.flows.leasing import Leasing
 from vole.flows.recording import Recording
+from vole.flows.removal import Removal
 from vole.flows.starting import Starting
 from vole.jobs.index import QueueIndex
 from vole.people import reads as people
@@ -42,6 +43,7 @@ class Desk:
     starting: Starting
     recording: Recording
     gating: Gating
+    removal: Removal
     index: QueueIndex
     roster: Roster
     logs: LogStore

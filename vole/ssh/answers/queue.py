@@ -6,9 +6,11 @@ from collections import Counter as Counted
 from collections.abc import Iterable
 
 from vole.base import limits
-from vole.base.errors import Invalid, NotFound
+from vole.base.clock import iso
+from vole.base.errors import Gone, Invalid, NotFound
 from vole.base.ids import Address, Epoch, JobId, RepoId, RepoName
 from vole.evidence.logs import LogKey
+from vole.evidence.reads import stored
 from vole.flows.starting import Begun, Wanted
 from vole.jobs import reads
 from vole.repos.model import Repo
@@ -111,6 +113,9 @@ async def log(at: Counter) -> None:
     epoch = newest if address.epoch is None else address.epoch
     if epoch > newest or (newest == 0 and not at.call.has("-f")):
         raise NotFound(f"{address} has no such attempt yet", next_step=f"why {address} says what it waits for")
+    removed = (await at.desk.db.read(stored.removed_logs, [job])).get((job, epoch))
+    if removed is not None:
+        raise Gone(f"the log of {address} was removed {removed.why}, on {iso(removed.at)[:10]}")
     begin = Address(repo.name, address.run, address.job, epoch)
     await _Tail(at, repo, job, begin, pinned=address.epoch is not None).run()
 

@@ -135,7 +135,7 @@ async def _events(view: View, repo: Repo, number: int, after: int, most: int) ->
 
 def _job(visit: Visit, facts: RunFacts, line: JobLine) -> Shape:
     attempts = facts.attempts_of(line.job)
-    shape = shapes.job(visit, facts.run, line.job, line.why, attempts)
+    shape = shapes.job(visit, facts, line.job, line.why, attempts)
     for one, row in zip(shape["attempts"], attempts, strict=True):
         one["log_note"] = log_note(visit, facts, line.job, row) or None
     return shape

@@ -11,11 +11,13 @@ from typing import Any
 from vole.base.clock import Moment, iso
 from vole.evidence.model import Status
 from vole.evidence.reads import Note, StoredArtifact
+from vole.evidence.reads.stored import RemovedLog
 from vole.git.objects import Commit, Signature
 from vole.jobs.explain import Explained
 from vole.jobs.rows.shown import AttemptRow, Depth, JobRow, RunRow, WaitingRow
 from vole.repos.model import Repo
 from vole.web.pages import links
+from vole.web.pages.runs import RunFacts
 from vole.web.pages.visit import Visit
 
 Shape = dict[str, Any]
@@ -71,9 +73,9 @@ def run(visit: Visit, repo: Repo, row: RunRow) -> Shape:
     }
 
 
-def job(visit: Visit, of: RunRow, row: JobRow, why: Sequence[str], attempts: Sequence[AttemptRow]) -> Shape:
+def job(visit: Visit, facts: RunFacts, row: JobRow, why: Sequence[str], attempts: Sequence[AttemptRow]) -> Shape:
     """A job with its attempts, newest first, and why it waits, runner by runner."""
-    name = visit.repo.name
+    name, of, removed = visit.repo.name, facts.run, facts.removed
     return {
         "address": f"{name}/{of.number}/{row.key}",
         "key": row.key,
@@ -93,12 +95,12 @@ def job(visit: Visit, of: RunRow, row: JobRow, why: Sequence[str], attempts: Seq
         "started_at": moment(row.started_at),
         "finished_at": moment(row.finished_at),
         "set_aside": row.set_aside,
-        "attempts": [attempt(visit, of, row, one) for one in attempts],
+        "attempts": [attempt(visit, of, row, one, removed.get((row.id, one.epoch))) for one in attempts],
         "url": url(visit, links.job(name, of.number, row.key)),
     }
 
 
-def attempt(visit: Visit, of: RunRow, job: JobRow, row: AttemptRow) -> Shape:
+def attempt(visit: Visit, of: RunRow, job: JobRow, row: AttemptRow, removed: RemovedLog | None) -> Shape:
     name = visit.repo.name
     return {
         "address": f"{name}/{of.number}/{job.key}@{row.epoch}",
@@ -117,6 +119,8 @@ def attempt(visit: Visit, of: RunRow, job: JobRow, row: AttemptRow) -> Shape:
         "conclusion": row.conclusion,
         "log_state": row.log_state,
         "log_truncated": row.log_truncated,
+        "log_removed_at": None if removed is None else iso(removed.at),
+        "log_removed_why": None if removed is None else removed.why,
         "log_url": url(visit, links.job(name, of.number, job.key, row.epoch, raw=1)),
         "steps": [
             {"number": one.number, "name": one.name, "conclusion": one.conclusion, "continued": one.continued}
@@ -188,6 +192,8 @@ def artifact(visit: Visit, of: RunRow, job: JobRow, row: StoredArtifact) -> Shap
         "size": row.size,
         "sha256": row.sha256,
         "expires_at": moment(row.expires_at),
+        "removed_at": moment(row.removed_at),
+        "removed_why": row.removed_why or None,
         "url": url(visit, path),
     }
 

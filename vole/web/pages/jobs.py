@@ -11,7 +11,8 @@ from markupsafe import Markup
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from vole.base import limits
-from vole.base.errors import NotFound
+from vole.base.clock import iso
+from vole.base.errors import Gone, NotFound
 from vole.base.ids import Epoch, JobId
 from vole.evidence import reads as evidence
 from vole.evidence.logs import LogKey
@@ -107,6 +108,8 @@ async def job(visit: Visit) -> Response:
     seen = await _look(visit)
     query = visit.request.query_params
     if "raw" in query:
+        if (removed := seen.facts.removed.get((seen.job.id, seen.key.epoch))) is not None:
+            raise Gone(f"the log was removed {removed.why}, on {iso(removed.at)[:10]}")
         return _raw(visit, seen)
     if "live" in query:
         return _live(visit, seen)
@@ -145,6 +148,8 @@ async def artifact(visit: Visit) -> Response:
     stored = await visit.read(evidence.artifact, visit.repo.id, found.id, Epoch(int(epoch)), sha256)
     if stored is None:
         raise NotFound("there is no such artifact")
+    if stored.removed_at is not None:
+        raise Gone(f"the artifact was removed {stored.removed_why}, on {iso(stored.removed_at)[:10]}")
     path = await asyncio.to_thread(visit.house.parts.artifacts.path, visit.repo.id, stored.sha256)
     headers = _RAW_HEADERS | {"content-disposition": attachment(stored.path.rpartition("/")[2])}
     return FileResponse(path, media_type="application/octet-stream", headers=headers)

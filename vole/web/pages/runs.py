@@ -10,15 +10,17 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from vole.base import limits
-from vole.base.clock import Moment
-from vole.base.errors import NotFound
+from vole.base.clock import Moment, iso
+from vole.base.errors import Gone, NotFound
 from vole.base.expressions import to_text
-from vole.base.ids import JobKey, RepoName, RunNumber
+from vole.base.ids import Epoch, JobId, JobKey, RepoName, RunNumber
+from vole.base.quantities import size
 from vole.evidence import reads as evidence
 from vole.evidence.logs import LogKey
 from vole.evidence.model import Status
-from vole.evidence.reads import Border, Note, StoredArtifact, Summary
+from vole.evidence.reads import Border, Note, StoredArtifact, Summary, stored
 from vole.evidence.reads.gates import statuses_of
+from vole.evidence.reads.stored import RemovedLog
 from vole.jobs import reads as jobs
 from vole.jobs.model import FAILURES, Conclusion, State
 from vole.jobs.reads import history
@@ -92,6 +94,12 @@ class ArtifactLine:
     artifact: StoredArtifact
     key: JobKey
     href: str
+
+    @property
+    def removed(self) -> str:
+        """Why its bytes are gone; empty while they are there."""
+        gone = self.artifact.removed_at
+        return "" if gone is None else f"removed {self.artifact.removed_why}, on {iso(gone)[:10]}"
 
 
 @dataclass(frozen=True)
@@ -171,6 +179,7 @@ class RunFacts:
     artifacts: list[StoredArtifact]
     notes: list[Note]
     summaries: list[Summary]
+    removed: dict[tuple[JobId, Epoch], RemovedLog]
     story: list[EventRow | Border]
     statuses: list[Status]
 
@@ -303,10 +312,12 @@ def attempt_line(visit: Visit, facts: RunFacts, job: JobRow, attempt: AttemptRow
 
 
 def log_note(visit: Visit, facts: RunFacts, job: JobRow, attempt: AttemptRow) -> str:
-    """What is wrong with the log; never green with an unmarked cut."""
+    """What is wrong with the log, or that it is gone; never green with an unmarked cut."""
+    if (removed := facts.removed.get((job.id, attempt.epoch))) is not None:
+        return f"the log was removed {removed.why}, on {iso(removed.at)[:10]}; it had {size(removed.bytes)}"
     if attempt.log_state == "incomplete":
-        stored = visit.house.parts.logs.length(LogKey(visit.repo.name, facts.run.number, job.key, attempt.epoch))
-        return f"log incomplete: {stored} of {attempt.log_declared} bytes"
+        here = visit.house.parts.logs.length(LogKey(visit.repo.name, facts.run.number, job.key, attempt.epoch))
+        return f"log incomplete: {here} of {attempt.log_declared} bytes"
     return f"log cut at {limits.LOG_BYTES_MAX} bytes (LOG_BYTES_MAX)" if attempt.log_truncated else ""
 
 
@@ -322,6 +333,12 @@ async def _moving(visit: Visit) -> tuple[object, bool]:
 
 async def _facts(view: View, visit: Visit, number: RunNumber) -> RunFacts:
     found = await jobs.run_numbered(view, visit.repo.id, number)
+    if found is None and await jobs.was_pruned(view, visit.repo.id, number):
+        padded = f"{number:06d}"
+        raise Gone(
+            f"run {number} was forgotten: runs are not kept for ever here",
+            next_step=f"its record stays in the repository: refs/vole/runs:runs/{padded[:-3]}/{padded[-3:]}/run.json",
+        )
     if found is None:
         raise NotFound("there is no such run")
     rows = await jobs.job_rows(view, found.id)
@@ -334,6 +351,7 @@ async def _facts(view: View, visit: Visit, number: RunNumber) -> RunFacts:
         artifacts=await evidence.artifacts_of(view, found.id, limits.ARTIFACT_FILES_MAX),
         notes=await evidence.notes_of(view, found.id, limits.LIST_MAX),
         summaries=await evidence.summaries_of(view, found.id, [row.id for row in rows]),
+        removed=await stored.removed_logs(view, [row.id for row in rows]),
         story=await story(view, log, limits.TIMELINE_MAX + 1),
         statuses=await statuses_of(view, visit.repo.id, found.commit),
     )

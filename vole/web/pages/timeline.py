@@ -46,6 +46,7 @@ WORDS: Mapping[str, str] = {
     "carried": "counts as it ended before: {conclusion}",
     "entangled": "ended: {reason}",
     "forgotten": "went with its repository",
+    "restored": "ended by a restore",
     "set_aside": "its row was set aside: {reason}",
 }
 
