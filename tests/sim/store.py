@@ -11,7 +11,7 @@ from typing import Any
 
 from vole.base.clock import Clock
 from vole.base.entropy import Entropy
-from vole.store.database import GROUP_MAX, Database, Tx, View, _Alike, _driven, _Waiting, open_writer
+from vole.store.database import GROUP_MAX, Database, Tx, View, _Alike, _Waiting, driven, open_writer
 
 # What a change touched, written down by triggers: the checker looks at these rows and no others.
 _NOTED = {
@@ -138,16 +138,16 @@ class Store(Database):
             await asyncio.sleep(self.slow_s + late * 0.1)
         if self.dead:
             raise asyncio.CancelledError
-        return _driven(query(View(self._connection, self._clock.now()), *args, **kwargs), query.__qualname__)
+        return driven(query(View(self._connection, self._clock.now()), *args, **kwargs), query.__qualname__)
 
     def glance(self, query: Any, /, *args: Any, **kwargs: Any) -> Any:
         if self.dead:
             raise asyncio.CancelledError
-        return _driven(query(View(self._connection, self._clock.now()), *args, **kwargs), query.__qualname__)
+        return driven(query(View(self._connection, self._clock.now()), *args, **kwargs), query.__qualname__)
 
     def glimpse(self, query: Any, *args: Any) -> Any:
         """A read at this very moment, for whoever looks from outside."""
-        return _driven(query(View(self._connection, self._clock.now()), *args), query.__qualname__)
+        return driven(query(View(self._connection, self._clock.now()), *args), query.__qualname__)
 
     def now(self, change: Any, *args: Any, **kwargs: Any) -> Any:
         """A change made at this very moment, outside every story: how a history begins."""
