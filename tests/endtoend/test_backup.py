@@ -32,7 +32,7 @@ jobs:
   slow:
     steps: [{run: echo begun; sleep 60}]
 """
-RUNS = "refs/vole/runs"
+RUNS, ADMIN = "refs/vole/runs", "refs/vole/admin"
 
 
 @pytest.fixture
@@ -106,6 +106,8 @@ def test_a_forge_at_work_is_backed_up_and_served_again(busy):
     sums = subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=forge.folder / "kept", check=False)
     assert sums.returncode == 0
     assert not list((forge.folder / "kept" / "keys").glob("*_ed25519"))
+    decided = program("git", "ls-tree", "-r", "--name-only", ADMIN, folder=forge.folder / "kept/vole-admin.git")
+    assert "repositories/app.json" in decided.out.split()
 
     new, told = another(forge, forge.folder / "kept")
     assert "lost: app/2/slow had not ended" in told
