@@ -64,8 +64,10 @@ def another(forge: Forge, backup: Path, *flags: str) -> tuple[Forge, str]:
 
 
 def history(forge: Forge, *paths: str) -> list[str]:
-    """Pages without what is of another server: addresses, ages."""
-    return [re.sub(r"\d+ (seconds?|minutes?) ago|just now|127\.0\.0\.1:\d+", "*", words(forge, path)) for path in paths]
+    """Pages without what is of another server or moment: addresses, ages, the newest commit of records."""
+    other = r"\d+ (seconds?|minutes?) ago|just now|127\.0\.0\.1:\d+|(in commit|verify-commit) [0-9a-f]{10}"
+    forge.records_what_it_owes()
+    return [re.sub(other, "*", words(forge, path)) for path in paths]
 
 
 def words(forge: Forge, path: str) -> str:
