@@ -199,9 +199,10 @@ def test_a_child_that_ignores_term_is_killed_with_its_group(tmp_path, monkeypatc
             child.end()
 
             status = await child.ended()
+            while group_of(child.pid):  # KILL was sent to all of them; the kernel takes its time with each
+                await asyncio.sleep(0.01)
 
         assert status == -9
-        assert group_of(child.pid) == []
 
     run(story())
 
