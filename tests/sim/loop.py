@@ -18,12 +18,10 @@ class Stuck(AssertionError):
 
 
 class _Task(asyncio.Task):  # type: ignore[type-arg]
-    """A task whose hash is its number, not its address: a set of tasks has the same order in each run."""
+    """A task whose hash is its number in its loop, not its address: a set of tasks has the same order in each run."""
 
-    numbers = itertools.count()
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._number = next(self.numbers)
+    def __init__(self, number: int, *args: Any, **kwargs: Any) -> None:
+        self._number = number
         super().__init__(*args, **kwargs)
 
     def __hash__(self) -> int:
@@ -41,7 +39,8 @@ class Loop(asyncio.AbstractEventLoop):
         self._order = itertools.count()
         self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []
         self.ready: deque[asyncio.Handle] = deque()
-        self.tasks: set[_Task] = set()
+        self._numbers = itertools.count()  # of this loop only: where a set puts them must not tell of earlier ones
+        self.tasks: dict[_Task, None] = {}  # ended in the order in which they began
         self.fuse: int | None = None  # callbacks until the process dies
         self.faults: list[str] = []
 
@@ -114,9 +113,9 @@ class Loop(asyncio.AbstractEventLoop):
         return asyncio.Future(loop=self)
 
     def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> Any:
-        task = _Task(coro, loop=self, name=name)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        task = _Task(next(self._numbers), coro, loop=self, name=name)
+        self.tasks[task] = None
+        task.add_done_callback(self.tasks.pop)
         return task
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:

@@ -106,7 +106,7 @@ class _Control:
         running = [self._spawn(part) for part in (self._frames(), self._orders())]
         done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         try:
-            return str(next(iter(done)).result())
+            return str(next(task for task in running if task in done).result())
         except VoleError as error:
             self._send(refusal_of(error))
             return error.sentence

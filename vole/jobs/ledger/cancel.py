@@ -28,10 +28,10 @@ def cancel_job(tx: Tx, index: QueueIndex, run: RunId, key: JobKey, reason: str) 
 def drop_repo(tx: Tx, index: QueueIndex, repo: RepoId) -> Touched:
     """The repository is removed: every job of it that has not finished ends now, and its labels are forgotten."""
     touched = Touched()
-    runs = set()
+    runs: dict[RunId, None] = {}  # settled in the order of their jobs
     for row in tx.all(rows.JOBS_OF_REPO, repo=repo):
         job = rows.job(row)
-        runs.add(job.run)
+        runs[job.run] = None
         touched |= Touched(ended=_forget(tx, index, job))
     for run in runs:
         touched |= settle(tx, index, run)
