@@ -75,7 +75,7 @@ class Checker(Standing):
         self.moved_count = 0
         self.groups = Groups(self)
         self._drained: dict[int, int] = {}  # session → commits when its drain was noted
-        self._dismissed: dict[int, int] = {}  # session whose key was removed → awake since
+        self._dismissed: dict[tuple[int, int], int] = {}  # attempts held when their key was removed → awake since
         self._taken: Counter[int] = Counter()  # leases of the change that is looked at
         self._last_event = 0
 
@@ -126,9 +126,10 @@ class Checker(Standing):
                     self._drained.setdefault(session.id, self.commits)
         elif change == "_remove_key":
             keys = {row[0] for row in self.db.execute("SELECT fingerprint FROM keys")}
-            for session in roster:
-                if session.key_fingerprint not in keys:
-                    self._dismissed.setdefault(session.id, self.world.awake_us())
+            gone = {session.id for session in roster if session.key_fingerprint not in keys}
+            for job in self.held.values():
+                if job.session in gone:  # the process may come back under the key, given again, and hold others
+                    self._dismissed.setdefault((job.id, job.epoch), self.world.awake_us())
 
     def _is(self, job: int, state: State) -> bool:
         return job in self.jobs and self.jobs[job].state is state

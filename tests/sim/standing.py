@@ -56,7 +56,7 @@ class Standing:
     held: dict[int, Seen]
     running: Counter[int]
     damaged: set[int]
-    _dismissed: dict[int, int]
+    _dismissed: dict[tuple[int, int], int]
     whys: Counter[str]
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class Standing:
     def _outstaying(self) -> None:
         """SR-27: a connection whose key was removed ends, and its leases with it, at once."""
         for job in self.held.values():
-            since = self._dismissed.get(job.session)
+            since = self._dismissed.get((job.id, job.epoch))
             if since is not None and self.world.awake_us() - since > (2.0 + 8 * self.world.life.store.slow_s) * 1e6:
                 self.breaks("SR-27", f"job {job.id} is still held by {job.session}, whose key was removed")
 
