@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from vole.base import limits
 from vole.base.bell import Listener
-from vole.base.clock import seconds
+from vole.base.clock import Moment, seconds
 from vole.base.errors import VoleError
 from vole.web.pages.visit import Visit
 
@@ -45,7 +45,8 @@ class Stream(StreamingResponse):
     """Events until the page has ended, the client leaves, the right to see it goes, or the server stops."""
 
     def __init__(self, visit: Visit, topics: tuple[str, ...], look: Look) -> None:
-        super().__init__(_events(visit, topics, look), media_type="text/event-stream")
+        admitted_at = visit.house.parts.clock.now()
+        super().__init__(_events(visit, admitted_at, topics, look), media_type="text/event-stream")
         self.headers["x-accel-buffering"] = "no"
         self._places = visit.house.streams
         self._places.take()
@@ -76,8 +77,8 @@ def changes(visit: Visit, topics: tuple[str, ...], facts: Callable[[], Awaitable
     return Stream(visit, topics, look)
 
 
-async def _events(visit: Visit, topics: tuple[str, ...], look: Look) -> AsyncIterator[bytes]:
-    house, admitted_at = visit.house, visit.house.parts.clock.now()
+async def _events(visit: Visit, admitted_at: Moment, topics: tuple[str, ...], look: Look) -> AsyncIterator[bytes]:
+    house = visit.house
     with house.parts.bells.listening(*topics, CLOSING) as bell:
         while not house.closing.is_set():
             try:
