@@ -207,7 +207,9 @@ class App:
             stack.callback(logs.close)
             db = await Database.open(fresh, SystemClock(), SystemEntropy())
             try:
-                back = await rebuild(RebuildParts(db, storage, logs, paths.admin_repository), say)
+                back = await rebuild(
+                    RebuildParts(db, storage, logs, ArtifactStore(paths.artifacts), paths.admin_repository), say
+                )
             finally:
                 await db.close()
             for old in paths.database.parent.glob(f"{paths.database.name}-*"):

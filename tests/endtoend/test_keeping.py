@@ -74,7 +74,7 @@ def test_a_forge_that_is_well_is_found_so_and_nothing_is_written(forge):
     du = json.loads(forge.command("du", "--json"))
     assert files(forge.dir) == before
 
-    forge.server.stop()
+    forge.kill()
     for settled in (False, True):
         if settled:
             settle(forge.dir)
@@ -141,4 +141,22 @@ def test_what_is_removed_by_command_is_told_counted_and_missed_by_nobody(forge_a
     assert gone.shows("run 1 was forgotten", "refs/vole/runs:runs/000/001/run.json")
     assert bad(forge) == []
     stored.check(forge.dir)
+    assert forge.vole("backup", str(forge.folder / "kept")).ok
+
+
+def test_a_rebuilt_database_tells_what_is_gone_and_is_found_well(forge_and_ada):
+    forge, ada = forge_and_ada
+    assert ada.says("log", "delete", "app/1").ok
+    assert ada.says("artifact", "delete", "app/1").ok
+    forge.server.stop()
+    for file in forge.dir.glob("vole.db*"):
+        file.unlink()
+
+    said = forge.vole("index", "rebuild")
+
+    assert "1 logs and 1 artifacts are told of, and are not here" in said.out + said.err
+    assert bad(forge) == []
+    forge.restarts()
+    assert forge.page("/app/runs/1").shows("the log was removed before the database was rebuilt")
+    assert bad(forge) == []
     assert forge.vole("backup", str(forge.folder / "kept")).ok

@@ -214,6 +214,9 @@ RETENTION_LOOK_S = 3_600  # seconds between looks for what may be let go; days a
 
 PRUNE_AT_ONCE = 100  # runs or logs that go in one change: a push waits milliseconds for it
 
+# Backup
+PACK_LOOKS_MAX = 10  # at the packs of a repository, until they stand still; merging is rare
+
 # Restore
 RESTORE_NUMBERS_MIN = 250  # run numbers left free beyond the last one known: what ran after the backup had some
 

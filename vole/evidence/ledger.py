@@ -22,6 +22,11 @@ from vole.wire.records import AttemptRecord
 from vole.wire.runner import ArtifactFile, Finish, Mark
 
 _DAY_S = 86_400
+_OVER = """
+UPDATE artifacts
+SET removed_at = max(expires_at, created_at),
+  removed_why = 'after ' || ((expires_at - created_at) / 86400000000) || ' days'
+WHERE expires_at <= :now AND removed_at IS NULL"""
 _OF_JOBS = ("marks", "annotations", "summaries")
 _EACH_RUN = "SELECT value FROM json_each(:runs)"
 
@@ -87,7 +92,7 @@ def add_result(tx: Tx, attempt: Attempt, result: Finish, retention_days: Mapping
 
 
 def restore(tx: Tx, attempt: Attempt, known: AttemptRecord) -> None:
-    """What an attempt's record tells of its evidence. Artifacts whose days are over do not come back."""
+    """What an attempt's record tells of its evidence. The bytes of artifacts whose days are over are gone."""
     add_marks(tx, attempt.job, attempt.epoch, known.marks)
     key = {"job": attempt.job, "epoch": attempt.epoch, "run": attempt.run}
     tx.run_many(_ANNOTATION, ({**key, "ordinal": at, **vars(note)} for at, note in enumerate(known.annotations)))
@@ -95,12 +100,9 @@ def restore(tx: Tx, attempt: Attempt, known: AttemptRecord) -> None:
         tx.run(_SUMMARY, text=known.summary, **key)
     tx.run_many(
         _ARTIFACT,
-        (
-            {**key, **vars(file), "repo": attempt.repo, "at": known.ended_at}
-            for file in known.artifacts
-            if file.expires_at is None or file.expires_at > tx.now
-        ),
+        ({**key, **vars(file), "repo": attempt.repo, "at": known.ended_at} for file in known.artifacts),
     )
+    tx.run(f"{_OVER} AND job_id = :job AND epoch = :epoch", now=tx.now, job=attempt.job, epoch=attempt.epoch)
 
 
 def drop_repo(tx: Tx, repo: RepoId) -> None:
@@ -132,9 +134,7 @@ def expire_artifacts(tx: Tx, busy: AbstractSet[RepoId]) -> list[Stored]:
     for repo in found:
         if repo not in busy:
             gone += tx.all(
-                "UPDATE artifacts SET removed_at = :now, removed_why = 'after ' || "
-                "((expires_at - created_at) / 86400000000) || ' days' "
-                "WHERE expires_at <= :now AND removed_at IS NULL AND repo_id = :repo RETURNING repo_id, sha256",
+                f"{_OVER} AND repo_id = :repo RETURNING repo_id, sha256",
                 now=tx.now,
                 repo=repo,
             )
@@ -154,6 +154,15 @@ def remove_artifacts(tx: Tx, run: RunId, job: JobId | None, name: str | None, wh
         why=why,
     )
     return len(gone), _unnamed(tx, gone)
+
+
+def note_lost_artifacts(tx: Tx, lost: Iterable[Stored], why: str) -> None:
+    """The bytes of these files are not there any more."""
+    tx.run_many(
+        "UPDATE artifacts SET removed_at = :now, removed_why = :why "
+        "WHERE repo_id = :repo AND sha256 = :sha256 AND removed_at IS NULL",
+        ({"now": tx.now, "why": why, "repo": repo, "sha256": sha256} for repo, sha256 in lost),
+    )
 
 
 def note_removed_logs(tx: Tx, removed: Mapping[tuple[JobId, Epoch], int], why: str) -> None:

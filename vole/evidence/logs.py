@@ -187,11 +187,6 @@ class LogStore:
         return opened
 
 
-def highest_run(folder: Path) -> int:
-    """The highest run number with a log in a repository's folder; 0 where there is none."""
-    return max((int(run.name) for run in folder.glob("*") if run.name.isdecimal()), default=0)
-
-
 def _write(file: _Open, data: bytes) -> None:
     rest = memoryview(data)
     try:

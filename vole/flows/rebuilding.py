@@ -16,8 +16,10 @@ from vole.base.errors import Invalid
 from vole.base.ids import CommitId, Epoch, JobId, JobKey, RefName, RepoName, RunId, RunNumber
 from vole.evidence import ledger as evidence
 from vole.evidence import records
+from vole.evidence.artifacts import ArtifactStore
 from vole.evidence.ledger import Attempt
 from vole.evidence.logs import LogStore
+from vole.evidence.reads import stored
 from vole.flows.decided import ACCOUNT, LABELS, REPOSITORY
 from vole.git.records import ADMIN, RUNS
 from vole.git.records import documents as documents_of
@@ -35,6 +37,7 @@ from vole.wire.records import AttemptRecord, RunRecord, StartRecord
 
 _BATCH = 200  # runs in one change; a run may have 256 jobs
 _PROGRESS = 10_000  # documents between two lines
+_BEFORE = "before the database was rebuilt"
 _NAMED = 20  # of the runs that do not come back
 _Folder = Mapping[str, bytes]
 
@@ -46,6 +49,7 @@ class Parts:
     db: Database
     storage: Storage
     logs: LogStore
+    artifacts: ArtifactStore
     admin: Path
 
 
@@ -92,7 +96,22 @@ async def rebuild(parts: Parts, say: Callable[[str], object]) -> list[Rebuilt]:
         say(f"{name}: {parts.admin.name} does not name it: it is private now, without gates or its artifacts")
     found = await parts.db.write(restore_decisions, decisions, here)
     say(f"{len(decisions.accounts)} accounts and {len(found)} repositories are back")
-    return [await _repository(parts, repo, decisions.repositories.get(repo.name), say) for repo in found]
+    back = [await _repository(parts, repo, decisions.repositories.get(repo.name), say) for repo in found]
+    await _note_gone(parts, say)
+    return back
+
+
+async def _note_gone(parts: Parts, say: Callable[[str], object]) -> None:
+    """Files that records tell of and that were removed, or lost, before: no page is to send anybody to them."""
+    logs = {
+        (one.job, one.epoch): one.bytes
+        for one in await parts.db.read(stored.whole_logs)
+        if not parts.logs.path(one.key).exists()
+    }
+    files = [one for one in await parts.db.read(stored.stored_artifacts) if not parts.artifacts.place(*one).exists()]
+    if logs or files:
+        await parts.db.write(note_gone, logs, files)
+        say(f"{len(logs):,} logs and {len(files):,} artifacts are told of, and are not here")
 
 
 async def _repository(
@@ -158,6 +177,12 @@ def restore_runs(tx: Tx, repo: Repo, batch: Sequence[Run]) -> int:
                     whose = Attempt(repo.id, RunId(int(record.id)), JobId(int(job.id)), epoch)
                     evidence.restore(tx, whose, attempt)
     return missing
+
+
+def note_gone(tx: Tx, logs: Mapping[tuple[JobId, Epoch], int], files: Iterable[evidence.Stored]) -> None:
+    """The change."""
+    evidence.note_removed_logs(tx, logs, _BEFORE)
+    evidence.note_lost_artifacts(tx, files, _BEFORE)
 
 
 def settle_repository(tx: Tx, repo: Repo, refs: Mapping[RefName, CommitId], numbers: Iterable[RunNumber]) -> RunNumber:

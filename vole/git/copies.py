@@ -1,19 +1,22 @@
 """A copy of a repository while it is served, and whether a copy is whole. Never decides what is copied when.
 
 Refs before objects: what a ref names was there before the ref was. Loose objects before packs: what is packed
-meanwhile is found in its pack. Bitmaps and the index over packs are left out, for git makes them again.
+meanwhile is found in its pack, and what is merged in the one that it was merged into. Bitmaps and the index over packs
+are left out, for git makes them again.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 import pygit2
 
-from vole.base.errors import Invalid
+from vole.base import limits
+from vole.base.errors import Invalid, Unavailable
 from vole.base.ids import CommitId
 from vole.git import service
 from vole.git.records import RUNS
@@ -48,14 +51,11 @@ def copy(path: Path, into: Path, through: Copier) -> int:
         through.put(path / name, into / name)
     (into / "packed-refs").write_text("".join(f"{at} {ref}\n" for ref, at in sorted(refs.items())))
     through.note(into / "packed-refs")
-    for file in (*_loose(path), *_packed(path)):
+    for file in _loose(path):
         (into / file.relative_to(path)).parent.mkdir(exist_ok=True, mode=0o700)
-        try:
+        with suppress(FileNotFoundError):  # packed just now
             through.put(file, into / file.relative_to(path))
-        except FileNotFoundError:
-            if file.parent.name == "pack":
-                raise
-            continue  # packed just now
+    _copy_packs(path / "objects" / "pack", into / "objects" / "pack", through)
     return len(refs)
 
 
@@ -151,7 +151,20 @@ def _loose(path: Path) -> list[Path]:
     return [file for folder in folders for file in folder.iterdir() if _OBJECT.fullmatch(file.name)]
 
 
-def _packed(path: Path) -> list[Path]:
-    """A pack counts once its index is there: it comes last."""
-    folder = path / "objects" / "pack"
-    return [index.with_suffix(suffix) for index in folder.glob("pack-*.idx") for suffix in (".pack", ".idx")]
+def _copy_packs(folder: Path, into: Path, through: Copier) -> None:
+    """Until two looks find the same packs, all of them copied: they are merged meanwhile, the merged one first there.
+
+    A pack counts once its index is there, which comes last. Raises Unavailable when there is no end to it.
+    """
+    copied, before = set[str](), None
+    for _ in range(limits.PACK_LOOKS_MAX):
+        found = {index.stem for index in folder.glob("pack-*.idx")}
+        if found == before and found <= copied:
+            return
+        before = found
+        for name in sorted(found - copied):
+            with suppress(FileNotFoundError):
+                for suffix in (".pack", ".idx"):
+                    through.put(folder / f"{name}{suffix}", into / f"{name}{suffix}")
+                copied.add(name)
+    raise Unavailable(f"{folder} changes faster than it is copied", next_step="try again in a moment")

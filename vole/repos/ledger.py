@@ -180,15 +180,8 @@ def confirm(tx: Tx, push: PushId, moved: Collection[RefName]) -> bool:
 
 def note_moved(tx: Tx, repo: RepoId, by: AccountName, updates: Iterable[RefUpdate]) -> None:
     """Refs stand elsewhere than any push said, and that is known: a restore found them so. They start no run."""
-    push = PushId(tx.ident())
-    tx.run(
-        "INSERT INTO pushes (id, repo_id, account, key_fingerprint, options, state, received_at, settled_at) "
-        "VALUES (:id, :repo, :by, '', '[]', 'confirmed', :now, :now)",
-        id=push,
-        repo=repo,
-        by=by,
-        now=tx.now,
-    )
+    push = tx.ident()
+    _restore_push(tx, repo, push, by, tx.now)
     tx.run_many(
         "INSERT INTO push_updates (push_id, ordinal, ref, old, new, moved) VALUES (:push, :at, :ref, :old, :new, 1)",
         (

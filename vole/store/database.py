@@ -240,17 +240,20 @@ class Database:
         await self.write(_nothing)
 
     async def close(self) -> None:
-        """Answer what waits, then close. Later writes and reads raise Unavailable."""
+        """Answer what waits, then close. Later writes and reads raise Unavailable.
+
+        The writer is last: it brings its log into the one file, which SQLite lets nobody do beside a reader.
+        """
         if self._closed:
             return
         self._closed = True
-        self._waiting.put(None)
-        await asyncio.to_thread(self._thread.join)
         await asyncio.to_thread(self._readers.shutdown)
         if self._glancing is not None:
             self._glancing.close()
         while not self._idle.empty():
             self._idle.get_nowait().close()
+        self._waiting.put(None)
+        await asyncio.to_thread(self._thread.join)
 
     def _read(self, query: Callable[[View], Coroutine[Any, Any, T]], name: str) -> T:
         connection = self._idle.get_nowait()

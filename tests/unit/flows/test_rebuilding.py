@@ -14,6 +14,7 @@ from vole.base.entropy import SeededEntropy
 from vole.base.errors import Invalid
 from vole.base.ids import AccountName, RepoName, RunNumber
 from vole.base.labels import Label
+from vole.evidence.artifacts import ArtifactStore
 from vole.evidence.gates import Requirement
 from vole.evidence.logs import LogStore
 from vole.flows.administration import forget_repo
@@ -76,7 +77,12 @@ async def back(folder, clock):
     db = await Database.open(folder / "vole.db", clock, SeededEntropy(7))
     storage, said = Storage(folder / "repos"), []
     try:
-        found = await rebuild(Parts(db, storage, LogStore(folder / "logs"), folder / "vole-admin.git"), said.append)
+        found = await rebuild(
+            Parts(
+                db, storage, LogStore(folder / "logs"), ArtifactStore(folder / "artifacts"), folder / "vole-admin.git"
+            ),
+            said.append,
+        )
     finally:
         storage.close()
         await db.close()

@@ -134,6 +134,18 @@ def test_a_read_cannot_write(tmp_path):
     assert run(story()) == []
 
 
+def test_a_closed_store_is_one_file(tmp_path):
+    async def story():
+        db = await _open(tmp_path)
+        await db.write(_declare, "linux")
+        await asyncio.gather(*(db.read(_labels) for _ in range(READERS)))
+        await db.close()
+
+    run(story())
+
+    assert [path.name for path in tmp_path.iterdir()] == ["vole.db"]
+
+
 def test_a_closed_store_says_so(tmp_path):
     async def story():
         db = await _open(tmp_path)

@@ -14,7 +14,7 @@ from vole.store.database import Row, View
 
 # Logs of attempts that are over, written down (nothing is owed of them) and not removed yet.
 _LOGS = """
-SELECT a.job_id, a.epoch, a.ended_at, a.log_state, a.log_sha256, j.repo_id, p.name, r.number, j.key
+SELECT a.job_id, a.epoch, a.ended_at, a.log_state, a.log_sha256, a.log_declared, j.repo_id, p.name, r.number, j.key
 FROM attempts a
 JOIN jobs j ON j.id = a.job_id
 JOIN runs r ON r.id = j.run_id
@@ -26,12 +26,13 @@ WHERE a.started_at IS NOT NULL AND a.ended_at IS NOT NULL AND g.job_id IS NULL A
 
 @dataclass(frozen=True)
 class StoredLog:
-    """An attempt's log that grows no more. `sha256` is None where it is not whole."""
+    """An attempt's log that grows no more. `sha256` is None where it is not whole, `bytes` what its runner declared."""
 
     job: JobId
     epoch: Epoch
     key: LogKey
     sha256: str | None
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ async def whole_logs(view: View) -> list[StoredLog]:
     """Every log that was declared whole, has bytes, and was not removed; also those that are owed a record."""
     found = await view.all(
         """
-        SELECT a.job_id, a.epoch, a.log_state, a.log_sha256, p.name, r.number, j.key
+        SELECT a.job_id, a.epoch, a.log_state, a.log_sha256, a.log_declared, p.name, r.number, j.key
         FROM attempts a
         JOIN jobs j ON j.id = a.job_id
         JOIN runs r ON r.id = j.run_id
@@ -123,4 +124,6 @@ async def removed_logs(view: View, jobs: Sequence[JobId]) -> dict[tuple[JobId, E
 def _log(row: Row) -> StoredLog:
     key = LogKey(RepoName(row["name"]), RunNumber(row["number"]), JobKey(row["key"]), Epoch(row["epoch"]))
     whole = row["log_state"] == "complete"
-    return StoredLog(JobId(row["job_id"]), Epoch(row["epoch"]), key, row["log_sha256"] if whole else None)
+    return StoredLog(
+        JobId(row["job_id"]), Epoch(row["epoch"]), key, row["log_sha256"] if whole else None, row["log_declared"] or 0
+    )

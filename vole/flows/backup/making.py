@@ -112,7 +112,8 @@ def _repositories(paths: Paths, store: Copy, copier: Copier) -> tuple[int, int]:
 
 def _problems(making: Path, store: Copy, rerun_s: float) -> list[str]:
     """What the database names and the backup has not."""
-    wrong: list[str] = []
+    admin = Paths(making).admin_repository
+    wrong: list[str] = git.problems(admin) if admin.exists() else []
     for repo in store.read(hosted.repos):
         path = making / "repos" / f"{repo.name}.git"
         wrong += git.problems(path)

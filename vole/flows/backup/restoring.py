@@ -13,7 +13,7 @@ from vole.base.entropy import Entropy
 from vole.base.errors import Conflict, Invalid, NotFound, Unavailable
 from vole.base.ids import AccountName, CommitId, JobId, RefName, RepoId, RepoName, RunNumber
 from vole.config.server import Paths
-from vole.evidence import logs
+from vole.evidence.logs import LogStore
 from vole.flows.backup import files
 from vole.flows.backup.files import ABOUT, SUMS, About, Copier, Progress
 from vole.git import copies as git
@@ -134,7 +134,7 @@ def _used(paths: Paths, name: RepoName, now: Moment) -> RunNumber:
     except (Unavailable, Conflict) as error:
         _log.warning("numbers are read from records and logs alone", why=error.sentence)
         given = 0
-    return RunNumber(max(given, recorded, logs.highest_run(paths.logs / name)))
+    return RunNumber(max(given, recorded, *LogStore(paths.logs).numbers(name)))
 
 
 async def _moved(db: Database, paths: Paths, repo: RepoId, name: RepoName) -> tuple[RefUpdate, ...]:
