@@ -96,6 +96,11 @@ class Following:
     async def status(self) -> int:
         return int((await self._messages.get())["status"])
 
+    async def looked(self) -> None:
+        """Wait until the page has looked for the first time, and had nothing to say."""
+        message = await self._messages.get()
+        assert message["body"].startswith(b":"), message
+
     async def event(self) -> tuple[str, Any, str]:
         """Name, data and id of the next event; ("closed", …) when the server has ended the stream."""
         while not self._rest:

@@ -152,6 +152,7 @@ def test_a_stream_ends_when_the_right_to_see_it_does(tmp_path):
             job = await site.takes(mac)
             following = site.follow("/secret/runs/1/test?live=1&attempt=1&from=0", ada)
             assert await following.status() == 200
+            await following.looked()
             account = next(one.id for one in await site.db.read(people_reads.accounts) if one.name == "ada")
             await site.db.write(people.revoke_grant, account, site.repos["secret"].id, None)
             site.clock.advance(seconds(limits.LOOK_S))
