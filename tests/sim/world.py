@@ -280,9 +280,20 @@ class World:
             self.keepers[-1].connect()
 
     def unfinished(self) -> list[Any]:
-        """The jobs that have not ended, but for those of a run with a damaged row."""
+        """The jobs that have not ended, but for those of a run with a damaged row.
+
+        Such a run keeps its concurrency groups until somebody cancels it; who waits for them is left out too.
+        """
         jobs = self.checker.jobs
         stuck = {job.run for job in jobs.values() if job.set_aside or job.id in self.checker.damaged}
+        behind = """
+            SELECT DISTINCT h.run_id, w.run_id
+            FROM group_places h
+            JOIN group_places w ON w.repo_id = h.repo_id AND w.name = h.name AND w.within = h.within
+            WHERE h.held_at IS NOT NULL AND w.held_at IS NULL"""
+        waits = self.connection.execute(behind).fetchall()
+        while more := {row[1] for row in waits if row[0] in stuck} - stuck:
+            stuck |= more
         return [job for job in jobs.values() if job.state is not State.FINISHED and job.run not in stuck]
 
     def end(self) -> None:
