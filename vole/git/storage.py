@@ -168,7 +168,7 @@ def keep(repository: pygit2.Repository, commits: Iterable[CommitId]) -> None:
             file.flush()
             os.fsync(file.fileno())
         lock.rename(ref)
-    _sync(folder)
+    sync_folder(folder)
 
 
 def is_held(path: Path, commit: CommitId) -> bool:
@@ -247,11 +247,12 @@ def _entries(folder: Path) -> int:
 def _make_folder(folder: Path) -> None:
     if not folder.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
-        _sync(folder.parent)
-        _sync(folder.parent.parent)
+        sync_folder(folder.parent)
+        sync_folder(folder.parent.parent)
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the names in `folder` durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

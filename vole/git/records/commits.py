@@ -20,7 +20,7 @@ from vole.base.clock import Moment
 from vole.base.errors import Conflict, Unavailable
 from vole.base.ids import CommitId, RefName
 from vole.git.records.keys import RecordKeys
-from vole.git.storage import open_repository
+from vole.git.storage import open_repository, sync_folder
 
 _log = log.get("vole.git.records")
 
@@ -136,7 +136,7 @@ def move_ref(repository: pygit2.Repository, ref: RefName, old: CommitId | None, 
         lock.unlink(missing_ok=True)
         raise
     for folder in (place.parent, place.parent.parent):
-        _sync(folder)
+        sync_folder(folder)
 
 
 @dataclass
@@ -168,7 +168,7 @@ class _Objects:
     def sync(self) -> None:
         """The names too."""
         for folder in self._touched:
-            _sync(folder)
+            sync_folder(folder)
 
 
 def _tip(repository: pygit2.Repository, ref: RefName) -> pygit2.Commit | None:
@@ -247,11 +247,3 @@ def _commit(tree: CommitId, parent: pygit2.Commit | None, keys: RecordKeys, stam
     payload = f"{head}\n{stamp.message}".encode()
     signature = keys.sign(payload).replace("\n", "\n ")
     return f"{head}gpgsig {signature}\n\n{stamp.message}".encode()
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

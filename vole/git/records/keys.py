@@ -22,6 +22,7 @@ from vole.base import log
 from vole.base.clock import Moment
 from vole.base.errors import Invalid
 from vole.git.records.sshsig import public_blob, sign
+from vole.git.storage import sync_folder
 
 _log = log.get("vole.git.records")
 
@@ -123,7 +124,7 @@ class RecordKeys:
         _write(_next(path), private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
         _write(_list(path), _text(signers), 0o644)
         _next(path).replace(path)
-        _sync(path.parent)
+        sync_folder(path.parent)
         return cls(path, private, signers)
 
 
@@ -201,12 +202,4 @@ def _write(path: Path, data: bytes, mode: int) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
-    _sync(path.parent)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(path.parent)
