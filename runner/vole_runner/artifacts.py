@@ -133,7 +133,7 @@ async def _sent(found: Found, channel: Bytes) -> bool:
 
 
 async def _send_from(found: Found, offset: int, channel: Bytes) -> None:
-    with await asyncio.to_thread(_opened, found.location) as file:
+    with _opened(found.location) as file:
         file.seek(offset)
         while data := await asyncio.to_thread(file.read, limits.PUMP_READ_BYTES):
             channel.send(data)
@@ -144,7 +144,7 @@ async def _send_from(found: Found, offset: int, channel: Bytes) -> None:
 async def _receive(file: ArtifactFile, target: Path, channel: Bytes) -> None:
     digest = hashlib.sha256()
     left = file.size
-    with await asyncio.to_thread(target.open, "wb") as into:
+    with target.open("wb") as into:
         while left:
             data = await channel.some(min(left, limits.PUMP_READ_BYTES))
             if not data:

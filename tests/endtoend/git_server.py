@@ -74,8 +74,11 @@ class Said:
         return [line[8:].rstrip() for line in self.err.splitlines() if line.startswith("remote: ")]
 
 
-async def said(*argv: str | Path, cwd: Path, env: dict[str, str] | None = None, given: bytes = b"") -> Said:
-    """Run a client program to its end, within CLIENT_S."""
+async def said(
+    *argv: str | Path, cwd: Path, env: dict[str, str] | None = None, given: bytes = b"", shown: Path | None = None
+) -> Said:
+    """Run a client program to its end, within CLIENT_S. `shown`: where its stderr can be read meanwhile."""
+    argv = argv if shown is None else ("sh", "-c", '"$@" 2>"$0"', shown, *argv)
     process = await asyncio.create_subprocess_exec(
         *map(str, argv),
         cwd=cwd,
@@ -92,6 +95,7 @@ async def said(*argv: str | Path, cwd: Path, env: dict[str, str] | None = None, 
         os.killpg(process.pid, signal.SIGKILL)  # what it started too: git's ssh
         await process.wait()
         raise
+    err = err if shown is None else shown.read_bytes()
     return Said(process.returncode or 0, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
 
@@ -164,9 +168,11 @@ class Forge:
         line = [*self.ssh_words(who, *options), "git@127.0.0.1", *words]
         return await said(*line, cwd=self.folder, given=given)
 
-    async def git(self, who: Who, *words: str | Path, cwd: Path | None = None, **env: str) -> Said:
+    async def git(
+        self, who: Who, *words: str | Path, cwd: Path | None = None, shown: Path | None = None, **env: str
+    ) -> Said:
         command = " ".join(self.ssh_words(who))
-        return await said("git", *words, cwd=cwd or self.folder, env={"GIT_SSH_COMMAND": command, **env})
+        return await said("git", *words, cwd=cwd or self.folder, env={"GIT_SSH_COMMAND": command, **env}, shown=shown)
 
     async def work(self, name: str, files: dict[str, str] | None = None) -> Path:
         """A work tree with one commit on `main`."""

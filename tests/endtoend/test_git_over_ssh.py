@@ -409,11 +409,13 @@ def test_a_waiting_push_streams_the_states_of_its_runs_and_ends_with_them(tmp_pa
     async def story():
         async with forge(tmp_path) as at:
             ada, work = await pushed_app(at)
-            pushing = asyncio.ensure_future(at.git(ada, "push", "-o", "ci.wait", at.url("app"), "main", cwd=work))
+            shown = tmp_path / "shown"
+            push = ("push", "-o", "ci.wait", at.url("app"), "main")
+            pushing = asyncio.ensure_future(at.git(ada, *push, cwd=work, shown=shown))
             async with asyncio.timeout(10):
-                while not (found := await at.rows("SELECT id FROM runs")):
+                while not (shown.exists() and "app/1  queued" in shown.read_text()):
                     await asyncio.wait([pushing], timeout=0.02)
-            run_id = found[0][0]
+            ((run_id,),) = await at.rows("SELECT id FROM runs")
 
             def finish(tx):
                 tx.run("UPDATE jobs SET state = 'finished', conclusion = 'success', finished_at = 1")

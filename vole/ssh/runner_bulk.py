@@ -143,7 +143,7 @@ class Bulk:
 
 
 async def _send_file(location: Path, size: int, channel: Channel) -> None:
-    with await asyncio.to_thread(location.open, "rb") as file:
+    with location.open("rb") as file:
         left = size
         while left and (data := await asyncio.to_thread(file.read, min(left, limits.PUMP_READ_BYTES))):
             channel.send(data)
