@@ -29,6 +29,7 @@ OWN = {
     "doctor": "doctor",
     "verify": "verifying",
     "demo": "demo",
+    "run": "running",
     "check": "authoring",
     "schema": "authoring",
 }
@@ -43,8 +44,17 @@ class Words(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name in OWN:
             return _own(cmd_name)
-        found = [command for command in commands.TABLE if command.words[0] == cmd_name]
+        found = _of_the_table(cmd_name)
         return _said_to_the_server(cmd_name, found) if found else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """`vole run ci` is ours, `vole run list` the server's."""
+        theirs = {command.words[1:2] for command in _of_the_table(args[0])}
+        if args[0] in OWN and tuple(args[1:2]) in theirs:
+            return args[0], _said_to_the_server(args[0], _of_the_table(args[0])), args[1:]
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("On the server machine, or anywhere"):
@@ -65,6 +75,7 @@ SUMMARIES = {
     "doctor": "What this machine or folder lacks, what its state breaks; changes nothing.",
     "verify": "Are the records of a clone as a server signed them? Offline.",
     "demo": "A temporary forge, a runner and a first green run.",
+    "run": "Run the workflows of the working tree here, as a push would.",
     "check": "The push's check on the workflow files here.",
     "schema": "A JSON Schema of the workflow files, for editors.",
 }
@@ -93,6 +104,10 @@ def main() -> None:
         traceback.print_exc()
         click.echo("vole: that is a fault of vole; the lines above say where", err=True)
         sys.exit(EXIT_OURS)
+
+
+def _of_the_table(word: str) -> list[commands.Command]:
+    return [command for command in commands.TABLE if command.words[0] == word]
 
 
 def _own(word: str) -> click.Command:

@@ -14,9 +14,10 @@ FILES = sorted([*(ROOT / "vole").rglob("*.py"), *(ROOT / "runner").rglob("*.py")
 STARTERS = {"Popen", "run", "call", "check_call", "check_output", "getoutput", "getstatusoutput"}
 STARTERS |= {"create_subprocess_exec", "subprocess_exec"}
 SHELLS = {"system", "popen", "create_subprocess_shell", "subprocess_shell", "getoutput", "getstatusoutput"}
-# Each is the one builder of its program. `version` asks git its version; the demo is a client of its own server.
+# Each is the one builder of its program. `version` asks git its version; `demo` and `run` are clients of their own.
 BUILDERS = {
-    "vole/git/service.py", "vole/git/version.py", "vole/base/offload.py", "vole/cli/demo.py",
+    "vole/git/service.py", "vole/git/version.py", "vole/base/offload.py",
+    "vole/cli/demo.py", "vole/cli/running.py", "vole/cli/temporary.py",
     "runner/vole_runner/source.py", "runner/vole_runner/runtimes/local.py", "runner/vole_runner/harness/processes.py",
 }  # fmt: skip
 

@@ -75,7 +75,7 @@ class Starting:
         """
         repo, known_labels = await self._parts.db.read(_opening, person, name)
         place = await self._parts.place(repo.name, wanted.ref)
-        workflow = _chosen(await self._parts.workflows(place, known_labels), wanted.workflow, place)
+        workflow = chosen(await self._parts.workflows(place, known_labels), wanted.workflow, place.ref.short)
         if workflow.manual is None:
             raise Invalid(
                 f"{workflow.path} is not started by hand", next_step="write `manual` in its `on`, and push it"
@@ -149,8 +149,11 @@ async def _writable(view: View, person: Person, name: RepoName) -> Repo:
     return repo
 
 
-def _chosen(workflows: Iterable[Workflow], said: str, place: Place) -> Workflow:
-    """The one that is meant: by path, file name, file name without its ending, or the name that pages show."""
+def chosen(workflows: Iterable[Workflow], said: str, where: str) -> Workflow:
+    """The one that is meant: by path, file name, file name without its ending, or the name that pages show.
+
+    Raises NotFound; Invalid for the name of several.
+    """
     names = {workflow.path: _names(workflow) for workflow in workflows}
     for rank in range(4):
         fitting = [workflow for workflow in workflows if names[workflow.path][rank] == said]
@@ -162,7 +165,7 @@ def _chosen(workflows: Iterable[Workflow], said: str, place: Place) -> Workflow:
     files = [file for _, file, _, _ in names.values()]
     close = nearest(said, [*files, *(stem for _, _, stem, _ in names.values())])
     there = f"did you mean '{close}'?" if close else f"there are: {', '.join(files)}" if files else "it has none"
-    raise NotFound(f"{visible(place.ref.short, 80)} has no workflow '{visible(said, 80)}'; {there}")
+    raise NotFound(f"{visible(where, 80)} has no workflow '{visible(said, 80)}'; {there}")
 
 
 def _names(workflow: Workflow) -> tuple[str, str, str, str]:
