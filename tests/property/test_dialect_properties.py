@@ -107,7 +107,7 @@ _VALUE = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(st.dictionaries(_KEY, _VALUE, max_size=6))
 def test_any_shape_made_of_our_keys_is_answered(shape: dict[str, object]) -> None:
     _holds(json.dumps(shape).encode())

@@ -89,7 +89,7 @@ def agreement(queue: Queue, looks: int) -> int:
     return pairs
 
 
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(st.lists(MACHINES, min_size=1, max_size=3), JOBS, st.sampled_from([None, 1, 2]))
 @pytest.mark.proves("SR-24", "I-08", "I-24")
 def test_explain_is_empty_exactly_when_lease_would_succeed(machines, jobs, cap):
@@ -145,7 +145,7 @@ def test_explain_and_lease_agree_on_every_one_of_many_pairs(least):
     assert pairs >= least
 
 
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(st.lists(MACHINES, min_size=1, max_size=3), JOBS)
 @pytest.mark.proves("SR-24", "SR-25", "I-08")
 def test_a_lease_is_always_within_labels_grant_and_filter(machines, jobs):
