@@ -50,6 +50,8 @@ def _has(feature: str) -> bool:
         return subprocess.run(["unshare", "-Urn", "true"], capture_output=True, check=False).returncode == 0
     if feature == "tmpfs":
         return sys.platform == "linux" and os.geteuid() == 0
+    if feature == "peers":  # of tests/peers, where .ci/run installs them
+        return _has("node") and (ROOT / "tests" / "peers" / "node_modules").is_dir()
     return shutil.which(_PROGRAMS[feature]) is not None
 
 
