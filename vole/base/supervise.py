@@ -24,8 +24,11 @@ T = TypeVar("T")
 SWEEP_PAUSE_MAX_S = 60.0  # a broken sweep is tried at least this often
 
 
-async def carried_through(story: Coroutine[Any, Any, T]) -> T:
-    """What `story` comes to. Whoever waits here may be cancelled: the story ends first, and then they are.
+async def carried_through(
+    story: Coroutine[Any, Any, T], unheard: Callable[[T], Coroutine[Any, Any, object]] | None = None
+) -> T:
+    """What `story` comes to. Whoever waits here may be cancelled: the story ends first, `unheard` is told what
+    it came to, and then they are.
 
     A change stands once it is written: cut short before its orders and bells, a cancelled job would run on, and a
     freed place would be one that nobody hears of.
@@ -37,8 +40,12 @@ async def carried_through(story: Coroutine[Any, Any, T]) -> T:
         while not task.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([task])
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            raise
+        if (error := task.exception()) is not None:
             _log.warning("what nobody waits for any more failed", why=str(error))
+        elif unheard is not None:
+            await carried_through(unheard(task.result()))
         raise
 
 

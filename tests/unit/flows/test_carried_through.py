@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests import leasing_server
+from tests import leasing_server, stored
 from tests.aio import run
 from tests.queueing import a_hello, a_job, a_run
 from tests.starting import APP, DEPLOY, a_house
@@ -111,6 +111,19 @@ def test_who_asked_is_gone_and_the_change_is_heard_of(tmp_path, monkeypatch, dee
                 assert isinstance(session.orders.get_nowait(), runner.Cancel)
             if deed == "push":
                 assert forge.index.queued == 1
+
+    run(story())
+
+
+def test_a_runner_that_is_gone_before_its_welcome_is_not_shown_as_connected(tmp_path, monkeypatch):
+    async def story():
+        async with a_forge(tmp_path, monkeypatch) as (forge, _repo, first):
+            person = await forge.db.read(people.person_of_key, "SHA256:rui")
+            await leaves(forge.db, forge.leasing.hello(person, a_hello("another")))
+
+            sql = "SELECT id FROM runners WHERE disconnected_at IS NULL"
+            assert [row["id"] for row in stored.rows(forge.config.paths.root, sql)] == [first.id]
+            assert [session.id for session in forge.roster] == [first.id]
 
     run(story())
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 
 from vole.base import labels, limits
 from vole.base.clock import Moment
 from vole.base.errors import Denied, Invalid
 from vole.base.ids import RepoId, RepoName, SessionId
+from vole.base.supervise import carried_through
 from vole.flows.leasing.desk import Desk
 from vole.jobs import ledger as jobs
 from vole.jobs import reads as job_reads
@@ -37,6 +39,10 @@ class Sessions:
         refused as superseded. Raises Denied or Invalid with a code of wire.runner.Refusal.
         """
         check_hello(person, hello)
+        gone = partial(self.goodbye, cause="the connection was lost before `welcome`")  # or it is shown for ever
+        return await carried_through(self._arrive(person, hello), unheard=gone)
+
+    async def _arrive(self, person: Person, hello: Hello) -> Session:
         now_granted = await self.desk.parts.db.read(_granted, person)
         serves, warnings = _narrowed(person, hello, now_granted)
         entered = Entered(SessionId(0), self.desk.parts.clock.now(), ())
