@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +15,7 @@ from vole.base.bell import Bells
 from vole.base.clock import ManualClock
 from vole.base.entropy import Entropy, SeededEntropy
 from vole.base.ids import AccountId, AccountName, PushId, RepoName
+from vole.base.offload import Offload
 from vole.evidence.artifacts import ArtifactStore
 from vole.evidence.logs import LogStore
 from vole.flows.leasing import Leasing, LeasingParts
@@ -30,6 +32,7 @@ from vole.runners.roster import Roster, Session
 from vole.store.database import Database, Tx
 from vole.wire import runner
 from vole.wire.plan import RunPlan
+from vole.wire.runner import ArtifactFile
 
 
 class Server:
@@ -39,7 +42,10 @@ class Server:
         self.folder, self.db, self.clock = folder, db, clock
         self.bells, self.index, self.roster = Bells(), QueueIndex(), Roster()
         self.logs, self.artifacts = LogStore(folder / "logs"), ArtifactStore(folder / "artifacts")
-        parts = LeasingParts(db, self.bells, self.index, self.roster, self.logs, self.artifacts, SeededEntropy(), clock)
+        self.offload = Offload("vole.evidence.junit")  # started by whoever sends reports
+        parts = LeasingParts(
+            db, self.bells, self.index, self.roster, self.logs, self.artifacts, self.offload, SeededEntropy(), clock
+        )
         self.leasing = Leasing(parts, policy)
         self.upkeep = Upkeep(
             UpkeepParts(db, self.index, self.artifacts, self.leasing.ended, self.leasing.waits, clock), policy
@@ -62,6 +68,7 @@ class Server:
         return server
 
     async def end(self) -> None:
+        await self.offload.close()
         self.logs.close()
         await self.db.close()
 
@@ -106,6 +113,15 @@ class Server:
         job = await self.gets(session, token)
         await self.leasing.started(session, runner.Started(job.lease.job, job.lease.epoch))
         return job
+
+    async def stores(self, session: Session, job: runner.Job, name: str, path: str, data: bytes) -> ArtifactFile:
+        """A file of an artifact, sent whole."""
+        file = ArtifactFile(name, path, len(data), hashlib.sha256(data).hexdigest())
+        key = (job.lease.job, job.lease.epoch)
+        await self.leasing.artifact_begin(session, *key, file)
+        await self.leasing.artifact_append(session, *key, file, 0, data)
+        await self.leasing.artifact_commit(session, *key, file)
+        return file
 
     def rows(self, sql: str, *values: Any) -> list[sqlite3.Row]:
         return stored.rows(self.folder, sql, *values)

@@ -19,6 +19,7 @@ from vole.base.bell import Bells
 from vole.base.clock import SystemClock
 from vole.base.entropy import SystemEntropy
 from vole.base.ids import AccountName, PushId, RepoId, RepoName, SessionId
+from vole.base.offload import Offload
 from vole.base.supervise import Sweep, repeat
 from vole.evidence.artifacts import ArtifactStore
 from vole.evidence.logs import LogStore
@@ -99,7 +100,7 @@ async def a_place(folder: Path) -> AsyncIterator[Place]:
     clock, entropy, bells, index, roster = SystemClock(), SystemEntropy(), Bells(), QueueIndex(), Roster()
     db = await Database.open(folder / "vole.db", clock, entropy)
     logs, artifacts = LogStore(folder / "logs"), ArtifactStore(folder / "artifacts")
-    leasing = Leasing(LeasingParts(db, bells, index, roster, logs, artifacts, entropy, clock), POLICY)
+    leasing = Leasing(LeasingParts(db, bells, index, roster, logs, artifacts, Offload(), entropy, clock), POLICY)
     repo = await db.write(_found)
     await db.write(ledger.restart, index, POLICY)
     person = await db.read(people_reads.person_of_key, "SHA256:rui")

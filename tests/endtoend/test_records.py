@@ -26,8 +26,12 @@ jobs:
       - run: echo one | tee made
   two:
     needs: one
+    reports: {junit: report.xml}
     steps:
-      - run: exit 1
+      - run: |
+          echo '<testsuite><testcase name="adds"/>' > report.xml
+          echo '<testcase name="divides"><failure>by zero</failure></testcase></testsuite>' >> report.xml
+          exit 1
 """
 
 
@@ -100,7 +104,8 @@ def test_records_verify_with_git_alone_and_say_what_the_pages_say(forge_of):
     shown = json.loads(forge.command("run", "list", "app", "--json"))[0]
     jobs = {job["key"]: job["outcome"]["conclusion"] for job in whole["record"]["jobs"]}
     assert jobs == {job["key"]: job["conclusion"] for job in shown["jobs"]} == {"one": "success", "two": "failure"}
-    assert forge.page("/app/runs/1").shows("failure", "one", "two")
+    assert {name: two["record"]["tests"][name] for name in ("passed", "failed")} == {"passed": 1, "failed": 1}
+    assert forge.page("/app/runs/1").shows("failure", "one", "two", "1 failed", "divides", "by zero")
 
 
 @pytest.mark.proves("SR-41")
@@ -166,7 +171,7 @@ def test_a_clone_is_verified_by_the_second_reader_offline_and_a_forged_one_is_no
     assert said[0].startswith("app is as it was signed: attempts 2, runs 1, commits ")
     assert said[1].startswith("signed by records@")
     assert said[2:] == [
-        "artifacts as recorded 1, not here 0",
+        "artifacts as recorded 2, not here 0",
         "logs as recorded 2, not here 0",
         f"up to {tip}; next time --seen {tip[:10]}",
     ]

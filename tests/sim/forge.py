@@ -19,6 +19,7 @@ from vole.base.bell import Bells
 from vole.base.entropy import SeededEntropy
 from vole.base.errors import NotFound
 from vole.base.ids import CommitId, RefName
+from vole.base.offload import Offload
 from vole.base.supervise import Sweep
 from vole.evidence.artifacts import ArtifactStore
 from vole.evidence.logs import LogStore
@@ -158,7 +159,15 @@ class Life:
         self.logs, self.artifacts = LogStore(folder / "logs"), ArtifactStore(folder / "artifacts")
         self.leasing = Leasing(
             LeasingParts(
-                self.store, self.bells, self.index, self.roster, self.logs, self.artifacts, self.entropy, self.clock
+                self.store,
+                self.bells,
+                self.index,
+                self.roster,
+                self.logs,
+                self.artifacts,
+                Offload(),
+                self.entropy,
+                self.clock,
             ),
             policy,
         )

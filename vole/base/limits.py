@@ -131,6 +131,13 @@ LOG_BYTES_MAX = 64 * MIB  # of one attempt; beyond it a notice
 ARTIFACT_BYTES_MAX = 2 * GIB  # one file
 ARTIFACT_FILES_MAX = 1_000  # of one job
 ARTIFACT_PATH_BYTES_MAX = 512  # one file's path; a list of all files fits one frame
+REPORT_FILES_MAX = 100  # test reports of one job that are read
+REPORT_BYTES_MAX = 8 * MIB  # all of them together; read in one call of OFFLOAD_CPU_S
+REPORT_DEPTH_MAX = 100  # elements in each other
+REPORT_ELEMENTS_MAX = 200_000  # of one file
+REPORT_FAILURES_MAX = 50  # kept of one job, in the order of its reports
+REPORT_TEXT_CHARS_MAX = 4_000  # what one failed test says
+REPORT_TIME_S_MAX = 1_000_000  # that a test can have taken; eleven days
 CANCEL_GRACE_S = 10  # most seconds between TERM and KILL
 
 # The harness (harness.md B4)

@@ -1,4 +1,4 @@
-"""The only writer of marks, artifacts, annotations, summaries, gates, statuses, and what is noted of removed files.
+"""The only writer of what is known of evidence: what attempts left, gates, statuses, and what of it was removed.
 
 Plain functions of a transaction.
 """
@@ -17,8 +17,9 @@ from vole.base.ids import AccountName, CommitId, Epoch, JobId, RepoId, RunId
 from vole.evidence.gates import Requirement
 from vole.evidence.model import Reported, check_file
 from vole.store.database import Row, Tx
+from vole.wire import codec
 from vole.wire.documents import GateDocument
-from vole.wire.records import AttemptRecord
+from vole.wire.records import AttemptRecord, ReportedTests
 from vole.wire.runner import ArtifactFile, Finish, Mark
 
 _DAY_S = 86_400
@@ -27,7 +28,7 @@ UPDATE artifacts
 SET removed_at = max(expires_at, created_at),
   removed_why = 'after ' || ((expires_at - created_at) / 86400000000) || ' days'
 WHERE expires_at <= :now AND removed_at IS NULL"""
-_OF_JOBS = ("marks", "annotations", "summaries")
+_OF_JOBS = ("marks", "annotations", "summaries", "reports")
 _EACH_RUN = "SELECT value FROM json_each(:runs)"
 
 Stored = tuple[RepoId, str]
@@ -43,6 +44,7 @@ _ANNOTATION = """
 INSERT INTO annotations (job_id, epoch, run_id, ordinal, level, message, file, line)
 VALUES (:job, :epoch, :run, :ordinal, :level, :message, :file, :line)"""
 _SUMMARY = "INSERT INTO summaries (job_id, epoch, run_id, markdown) VALUES (:job, :epoch, :run, :text)"
+_REPORTS = "INSERT INTO reports (job_id, epoch, run_id, document) VALUES (:job, :epoch, :run, :document)"
 _ARTIFACT = """
 INSERT INTO artifacts (job_id, epoch, repo_id, run_id, name, path, size, sha256, created_at, expires_at)
 VALUES (:job, :epoch, :repo, :run, :name, :path, :size, :sha256, :at, :expires_at)
@@ -91,6 +93,12 @@ def add_result(tx: Tx, attempt: Attempt, result: Finish, retention_days: Mapping
     _add_artifacts(tx, attempt, result.artifacts, retention_days)
 
 
+def add_tests(tx: Tx, attempt: Attempt, tests: ReportedTests) -> None:
+    """Keep what the attempt's test reports say."""
+    document = codec.canonical(tests).decode()
+    tx.run(_REPORTS, job=attempt.job, epoch=attempt.epoch, run=attempt.run, document=document)
+
+
 def restore(tx: Tx, attempt: Attempt, known: AttemptRecord) -> None:
     """What an attempt's record tells of its evidence. The bytes of artifacts whose days are over are gone."""
     add_marks(tx, attempt.job, attempt.epoch, known.marks)
@@ -98,6 +106,8 @@ def restore(tx: Tx, attempt: Attempt, known: AttemptRecord) -> None:
     tx.run_many(_ANNOTATION, ({**key, "ordinal": at, **vars(note)} for at, note in enumerate(known.annotations)))
     if known.summary is not None:
         tx.run(_SUMMARY, text=known.summary, **key)
+    if known.tests is not None:
+        add_tests(tx, attempt, known.tests)
     tx.run_many(
         _ARTIFACT,
         ({**key, **vars(file), "repo": attempt.repo, "at": known.ended_at} for file in known.artifacts),

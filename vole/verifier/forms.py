@@ -143,7 +143,16 @@ _ATTEMPT = _form(
         offset=_number, time_us=_number, step=_number, kind=_exactly("begin", "end", "skipped"), title=_text,
     )),
     annotations=_list(_form(level=_exactly("notice", "warning", "error"), message=_text, file=_text, line=_number)),
-    may={"outcome": _OUTCOME, "summary": _text, "journal": _text},
+    may={
+        "outcome": _OUTCOME, "summary": _text, "journal": _text,
+        "tests": _form(
+            passed=_number, failed=_number, errors=_number, skipped=_number, time_us=_number,
+            failures=_list(_form(
+                file=_text, suite=_text, name=_text, kind=_exactly("failure", "error"), message=_text, text=_text,
+            )),
+            problems=_list(_text),
+        ),
+    },
 )  # fmt: skip
 _TOLD = frozenset(
     {"to", "conclusion", "reason", "cause", "why", "runner", "losses", "marked", "number", "ref", "commit", "workflow"}

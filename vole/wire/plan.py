@@ -15,6 +15,7 @@ from vole.base.ids import CommitId, JobKey, RefName, RepoName
 from vole.wire import codec
 
 Scalar = str | int | float | bool
+JUNIT_REPORTS = "junit-reports"  # the artifact that `reports: {junit: …}` keeps; the dialect gives the name to no other
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,34 @@ class Note:
 
 
 @dataclass(frozen=True)
+class FailedTest:
+    """A test case that failed, or could not be run."""
+
+    file: str  # the report
+    suite: str
+    name: str
+    kind: Literal["failure", "error"]
+    message: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ReportedTests:
+    """What an attempt's test reports say together. `failures` are the first REPORT_FAILURES_MAX.
+
+    `problems`: a sentence for each report that was not read, or not to its end.
+    """
+
+    passed: int
+    failed: int
+    errors: int
+    skipped: int
+    time_us: int
+    failures: tuple[FailedTest, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class AttemptRecord:
     """One lease that reached `running`, once it is over.
 
@@ -98,6 +126,7 @@ class AttemptRecord:
     marks: tuple[Mark, ...]
     annotations: tuple[Note, ...]
     summary: str | None
+    tests: ReportedTests | None
     journal: str | None  # head of the step journal
 
 

@@ -16,6 +16,7 @@ from vole.base.errors import Exhausted, Invalid
 from vole.base.expressions import Value
 from vole.base.ids import CommitId, JobKey, RefName, RepoName
 from vole.wire.plan import (
+    JUNIT_REPORTS,
     ArtifactPlan,
     Concurrency,
     EventFacts,
@@ -379,6 +380,9 @@ def _artifacts(source: _Source, combination: Combination) -> tuple[ArtifactPlan,
         name = _fitting(name_node, combination, source.report, "W031", schema.artifact_name_problem)
         if name in found:
             source.report.add(name_node.place, "W022", f"artifacts: name '{name}' stands there twice in this job")
+        if name == JUNIT_REPORTS:
+            sentence = f"artifacts: '{name}' is the name of what 'reports' keeps; choose another"
+            source.report.add(name_node.place, "W031", sentence)
         if_empty = words(at(node, "if-empty"))
         found[name] = ArtifactPlan(
             name=name,
@@ -386,6 +390,8 @@ def _artifacts(source: _Source, combination: Combination) -> tuple[ArtifactPlan,
             retention_days=number(at(node, "retention-days")),
             if_empty="error" if if_empty == "error" else "ignore" if if_empty == "ignore" else "warn",
         )
+    if reports := at(source.node, "reports", "junit"):
+        found[JUNIT_REPORTS] = ArtifactPlan(JUNIT_REPORTS, _paths(reports, combination, source.report))
     return tuple(found.values())
 
 

@@ -251,11 +251,12 @@ STRATEGY = Record(
     {"job-total": "it is a value of GitHub's strategy context; leave it out", "job-index": "leave it out"},
     required=("matrix",),
 )
+_WORK_PATH = Words(_PINNED, rule=work_path_problem, code="W031")
 ARTIFACT = Record(
     "an artifact",
     {
         "name": Words(_PINNED, rule=artifact_name_problem, code="W031", doc="How needs-artifacts and pages call it."),
-        "paths": Items(Words(_PINNED, rule=work_path_problem, code="W031"), one=True, doc="Patterns of files."),
+        "paths": Items(_WORK_PATH, one=True, doc="Patterns of files."),
         "retention-days": Number(0, 36_500, "Days it is kept; 0: for ever."),
         "if-empty": Choice(("warn", "error", "ignore"), doc="What no matching file means. Default: warn."),
     },
@@ -321,10 +322,15 @@ JOB = Record(
         "outputs": Table(id_problem, "W017", Words(_STEP, may_be_empty=True), doc="For needs.ID.outputs.NAME."),
         "artifacts": Items(ARTIFACT, doc="Files to keep."),
         "needs-artifacts": Items(NEEDED_ARTIFACT, one=True, doc="Files of needed jobs, placed before the steps."),
+        "reports": Record(
+            "reports",
+            {"junit": Items(_WORK_PATH, one=True, doc="Patterns of JUnit XML files; pages show what they say.")},
+            required=("junit",),
+            doc="Test reports.",
+        ),
         "steps": Items(STEP, most=limits.WORKFLOW_STEPS_MAX, bound="WORKFLOW_STEPS_MAX", what="steps"),
     },
     {
-        "reports": f"test reports are {_LATER}",
         "resume": _LATER,
         "trust": _LATER,
         "uses": "jobs are not reused across files; put shared steps in a script of the repository",

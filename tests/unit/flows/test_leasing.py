@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import hashlib
+import json
 from contextlib import asynccontextmanager
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from tests.aio import run
 from tests.leasing_server import Server
 from tests.queueing import POLICY, a_hello, a_job, a_result, a_run
+from tests.unit.evidence.test_junit import PYTEST
 from vole.base import limits
 from vole.base.clock import seconds
 from vole.base.errors import Conflict, Denied, Exhausted, Fenced, Invalid, NotFound, Unavailable
@@ -25,7 +27,7 @@ from vole.people.model import OPERATOR
 from vole.repos import ledger as repos
 from vole.store.database import Database
 from vole.wire import runner
-from vole.wire.plan import ArtifactPlan, NeededArtifact
+from vole.wire.plan import JUNIT_REPORTS, ArtifactPlan, NeededArtifact
 from vole.wire.runner import Refusal
 
 
@@ -713,6 +715,57 @@ async def _built(server, session, *, keeps=("dist",)):
     await server.leasing.artifact_append(session, *key, FILE, 0, DATA)
     await server.leasing.artifact_commit(session, *key, FILE)
     return key
+
+
+async def _reported(server, *reports, start=True):
+    """What is stored of a job's test reports."""
+    session = await server.connects("mac-1")
+    await server.enqueues(a_run(a_job(artifacts=(ArtifactPlan(JUNIT_REPORTS, ("*.xml",)),))))
+    job = await server.takes(session)
+    files = [await server.stores(session, job, JUNIT_REPORTS, f"{at}.xml", one) for at, one in enumerate(reports)]
+    if start:
+        await server.offload.start()
+    await server.leasing.finish(session, a_result(job.lease.job, job.lease.epoch, artifacts=tuple(files)))
+    assert [row["conclusion"] for row in server.rows("SELECT conclusion FROM jobs")] == ["success"]
+    return [json.loads(row["document"]) for row in server.rows("SELECT document FROM reports")]
+
+
+def test_what_test_reports_say_is_kept_with_the_result(tmp_path):
+    async def story():
+        async with a_server(tmp_path) as server:
+            (told,) = await _reported(server, PYTEST.encode(), b"<!DOCTYPE x>")
+
+            assert (told["passed"], told["failed"], told["errors"], told["skipped"]) == (1, 1, 1, 1)
+            assert [one["name"] for one in told["failures"]] == ["test_no[1-<2>]", "tests.test_broken"]
+            assert [problem[:26] for problem in told["problems"]] == ["1.xml: line 1: a document "]
+
+    run(story())
+
+
+def test_no_report_can_keep_a_result_from_being_taken(tmp_path, monkeypatch):
+    async def story():
+        monkeypatch.setattr(limits, "OFFLOAD_QUEUE_S", 0.01)
+        async with a_server(tmp_path) as server:
+            (told,) = await _reported(server, PYTEST.encode(), start=False)
+
+            assert told["problems"] == [
+                "the reports were not read: the parser was not free for 0.01 s (OFFLOAD_QUEUE_S); try again"
+            ]
+
+    run(story())
+
+
+def test_reports_beyond_their_bounds_are_named_and_the_rest_is_read(tmp_path, monkeypatch):
+    async def story():
+        monkeypatch.setattr(limits, "REPORT_FILES_MAX", 1)
+        monkeypatch.setattr(limits, "REPORT_BYTES_MAX", len(PYTEST))
+        async with a_server(tmp_path) as server:
+            (told,) = await _reported(server, b"<testsuite>" + b" " * 5_000 + b"</testsuite>", PYTEST.encode(), b"<x/>")
+
+            assert told["failed"] == 1
+            assert [problem[:31] for problem in told["problems"]] == ["0.xml and 1 more: not read; at "]
+
+    run(story())
 
 
 def test_an_artifact_reaches_the_job_that_needs_its_job_and_no_other(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from tests.aio import run
 from tests.queueing import a_job, a_result, a_run
 from tests.recorded import a_recorder
+from tests.unit.evidence.test_junit import PYTEST
 from vole.base.clock import seconds
 from vole.base.entropy import SeededEntropy
 from vole.base.errors import Invalid
@@ -29,6 +30,7 @@ from vole.repos import ledger as repos
 from vole.runners import ledger as runners
 from vole.store.database import Database
 from vole.wire import runner
+from vole.wire.plan import JUNIT_REPORTS, ArtifactPlan
 
 pytestmark = pytest.mark.needs("git")
 
@@ -50,8 +52,12 @@ HISTORY = {
     "marks": "*",
     "annotations": "*",
     "summaries": "*",
+    "reports": "*",
     "artifacts": "*",
 }
+
+
+REPORTS = ArtifactPlan(JUNIT_REPORTS, ("*.xml",))
 
 
 def history(server):
@@ -96,13 +102,17 @@ async def every_ending(server):
     await server.db.write(runners.declare_label, Label("linux"), AccountName("ada"))
     await server.db.write(set_gate, RepoName("app"), "main", [Requirement.parse("ci")], AccountName("ada"))
     session = await server.connects("mac-1", ("linux",), slots=2)
-    first = await server.enqueues(a_run(a_job("good", runs_on=("linux",)), a_job("bad"), a_job("last", needs=("bad",))))
+    good = a_job("good", runs_on=("linux",), artifacts=(REPORTS,))
+    first = await server.enqueues(a_run(good, a_job("bad"), a_job("last", needs=("bad",))))
     for key in ("good", "bad"):
         job = await server.takes(session, key)
         mark = runner.Mark(0, server.clock.now(), 1, "begin", "make")
         await server.leasing.marks(session, runner.Marks(job.lease.job, job.lease.epoch, (mark,)))
         more = {"annotations": (runner.Annotation("warning", "odd", "a.c", 3),), "summary": "# all"}
         more |= {"steps": (runner.StepOutcome(1, "success", "make", 0),)}
+        if key == "good":
+            await server.offload.start()
+            more |= {"artifacts": (await server.stores(session, job, REPORTS.name, "a.xml", PYTEST.encode()),)}
         await server.leasing.finish(
             session, a_result(job.lease.job, job.lease.epoch, "success" if key == "good" else "failure", **more)
         )
@@ -130,7 +140,7 @@ def test_every_row_of_history_is_what_it_was(tmp_path):
         found, said = await back(tmp_path, clock)
         async with a_recorder(tmp_path, clock=clock) as (server, recording):
             assert history(server) == before
-            assert {len(rows) > 0 for table, rows in before.items() if table != "artifacts"} == {True}
+            assert {len(rows) > 0 for rows in before.values()} == {True}
             for queue_state in ("run_labels", "job_documents", "group_places", "record_outbox", "runners"):
                 assert server.rows(f"SELECT 1 FROM {queue_state}") == [], queue_state
             run_3 = server.rows("SELECT id FROM runs WHERE number = 3")[0]["id"]

@@ -275,7 +275,7 @@ async def a_site(folder: Path, *, url: str = URL, proxies: tuple[str, ...] = ())
     db = await Database.open(stored.fresh(folder), clock, entropy)
     storage, logs = Storage(folder / "repos"), LogStore(folder / "logs")
     artifacts, offload = ArtifactStore(folder / "artifacts"), InProcess()
-    leasing = Leasing(LeasingParts(db, bells, index, roster, logs, artifacts, entropy, clock), POLICY)
+    leasing = Leasing(LeasingParts(db, bells, index, roster, logs, artifacts, offload, entropy, clock), POLICY)  # type: ignore[arg-type]
     administration = Administration(
         AdministrationParts(db, bells, entropy, storage, index, logs, leasing.repository_removed)
     )

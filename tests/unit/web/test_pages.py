@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import importlib
 import inspect
 import pkgutil
 import re
 import threading
 from dataclasses import is_dataclass
+from xml.sax.saxutils import escape, quoteattr
 
 import pytest
 
@@ -23,7 +25,7 @@ from vole.web import login, refusals
 from vole.web.pages.visit import Workshop
 from vole.web.refusals import Left
 from vole.wire import runner as wire
-from vole.wire.plan import ArtifactPlan
+from vole.wire.plan import JUNIT_REPORTS, ArtifactPlan
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202e{{7*7}}"
 NAME = 'x"><script>alert(1)</script>\u202e'
@@ -97,7 +99,7 @@ async def _everything(site, text: str, name: str) -> None:
             name=text,
             workflow=text,
             continue_on_error=True,
-            artifacts=(ArtifactPlan(text[:100], ("out/**",)),),
+            artifacts=(ArtifactPlan(text[:100], ("out/**",)), ArtifactPlan(JUNIT_REPORTS, ("*",))),
         ),
         a_job("test2", runs_on=("linux", "fast"), needs=("test",)),
         a_job("test3", runs_on=("fast",)),
@@ -116,8 +118,15 @@ async def _everything(site, text: str, name: str) -> None:
     await leasing.artifact_begin(mac, job.lease.job, job.lease.epoch, file)
     await leasing.artifact_commit(mac, job.lease.job, job.lease.epoch, file)
     assert store is not None
+    said = quoteattr(text.replace("\x1b", " ").replace("\0", " "))
+    case = f"<testcase classname={said} name={said}><failure message={said}>{escape(said)}</failure></testcase>"
+    report = f"<testsuite>{case}{'<testcase><error/></testcase>' * 60}<!-- its end is missing -->".encode()
+    tests = wire.ArtifactFile(JUNIT_REPORTS, file.path, len(report), hashlib.sha256(report).hexdigest())
+    await leasing.artifact_begin(mac, job.lease.job, job.lease.epoch, tests)
+    await leasing.artifact_append(mac, job.lease.job, job.lease.epoch, tests, 0, report)
+    await leasing.artifact_commit(mac, job.lease.job, job.lease.epoch, tests)
     await site.finishes(
-        mac, job, "failure", reason=text, artifacts=(file,), summary=f"# {text}\n{text}",
+        mac, job, "failure", reason=text, artifacts=(file, tests), summary=f"# {text}\n{text}",
         annotations=(wire.Annotation("error", text, file=text if text == EVIL else "moved.py", line=3, step=1),),
         steps=(wire.StepOutcome(1, "failure", name=text, continued=True), wire.StepOutcome(2, "skipped", name=text)),
         log=wire.LogSeal(10_000, "0" * 64),
@@ -173,6 +182,22 @@ def test_hostile_content_is_text_on_every_page(tmp_path):
         assert "7*7" not in text.replace("{{7*7}}", ""), path
         assert not re.search(r"style=|<style", text), path
         assert all(source.startswith("/") for source in re.findall(r'src="([^"]*)"', text)), path
+
+
+def test_the_tests_that_failed_are_on_the_pages_of_the_run_and_of_its_job(tmp_path):
+    async def story():
+        async with a_site(tmp_path) as site:
+            await _everything(site, "plain words", "name")
+            return [(await site.get(path)).text for path in ("/app/runs/1", "/app/runs/1/test", "/app/runs/2/test")]
+
+    run, job, other = aio.run(story())
+
+    for page in (run, job):
+        assert "61 failed" in page
+        assert '<summary><span class="strong">plain words</span> <span class="soft">plain words</span>' in page
+        assert "11 more failed and are not shown; the reports are among the artifacts." in page
+        assert "out/plain words: line 1: no element found" in page
+    assert "<h2>Tests</h2>" not in other
 
 
 def test_a_failed_job_that_may_fail_has_words_and_a_look_of_its_own(tmp_path):

@@ -116,6 +116,28 @@ jobs:
     assert test.needs_artifacts == (NeededArtifact("dist-linux"), NeededArtifact("dist-macos", "mac"))
 
 
+def test_test_reports_are_an_artifact_of_their_own_name() -> None:
+    lines = ("strategy: {matrix: {os: [linux]}}", "reports: {junit: 'out/${{ matrix.os }}/*.xml'}")
+
+    job = workflow(with_("job", *lines)).jobs[0]
+
+    assert job.artifacts == (ArtifactPlan("junit-reports", ("out/linux/*.xml",)),)
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("reports: {}", "W015"),
+        ("reports: {junit: ['../x.xml']}", "W031"),
+        ("reports: {junit: ['!a.xml']}", "W026"),
+        ("reports: {junit: a.xml, coverage: a.xml}", "W011"),
+        ("artifacts: [{name: junit-reports, paths: [a]}]", "W031"),
+    ],
+)
+def test_reports_that_cannot_be_found_are_refused(line: str, code: str) -> None:
+    assert codes_of(with_("job", line))[:1] == [code]
+
+
 @pytest.mark.proves("SR-23")
 @pytest.mark.parametrize("value", ["../x", "/etc", "a/../..", "x/", "."])
 def test_a_matrix_value_cannot_lead_an_artifact_out_of_the_work_folder(value: str) -> None:

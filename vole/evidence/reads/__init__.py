@@ -1,4 +1,4 @@
-"""What is known about logs, artifacts, marks and annotations. Reads only."""
+"""What is known about logs, artifacts, marks, annotations and tests. Reads only."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from vole.base.clock import Moment
 from vole.base.ids import Epoch, JobId, RepoId, RunId
 from vole.evidence import rows
 from vole.store.database import Row, View
+from vole.wire import codec
+from vole.wire.records import ReportedTests
 from vole.wire.runner import ArtifactFile, Mark
 
 
@@ -62,6 +64,15 @@ class Summary:
     job: JobId
     epoch: Epoch
     markdown: str
+
+
+@dataclass(frozen=True)
+class AttemptTests:
+    """What the test reports of an attempt say."""
+
+    job: JobId
+    epoch: Epoch
+    told: ReportedTests
 
 
 @dataclass(frozen=True)
@@ -170,6 +181,25 @@ async def summaries_of(view: View, run: RunId, jobs: Sequence[JobId]) -> list[Su
     order = {job: at for at, job in enumerate(jobs)}
     rows = [Summary(JobId(row["job_id"]), Epoch(row["epoch"]), row["markdown"]) for row in found]
     return sorted(rows, key=lambda one: (order.get(one.job, len(order)), one.epoch))
+
+
+async def tests_of(view: View, run: RunId) -> list[AttemptTests]:
+    """What the test reports of a run's attempts say, by job in the order of the file."""
+    found = await view.all(
+        """
+        SELECT t.job_id, t.epoch, t.document
+        FROM jobs j
+        JOIN reports t ON t.job_id = j.id
+        WHERE j.run_id = :run
+        ORDER BY j.ordinal, t.epoch""",
+        run=run,
+    )
+    return [
+        AttemptTests(
+            JobId(row["job_id"]), Epoch(row["epoch"]), codec.from_json(ReportedTests, codec.parse(row["document"]))
+        )
+        for row in found
+    ]
 
 
 def _artifact(row: Row) -> StoredArtifact:

@@ -27,6 +27,7 @@ from vole.wire.records import (
     LogFacts,
     Note,
     Outcome,
+    ReportedTests,
     RunnerFacts,
     RunRecord,
     StartRecord,
@@ -38,13 +39,15 @@ _WITHOUT_RESULT = {"cancelled": "cancelled", "timed_out": "timed_out", "reposito
 
 _ATTEMPT = """
 SELECT a.*, j.key, j.digest, j.conclusion AS job_conclusion, j.reason, j.marked, j.finished_at, r.number, r.commit_id,
-  r.workflow_path, r.workflow_blob, p.name AS repo_name, s.labels
+  r.workflow_path, r.workflow_blob, p.name AS repo_name, s.labels,
+  t.document AS tests
 FROM attempts a
 JOIN jobs j ON j.id = a.job_id
 JOIN runs r ON r.id = j.run_id
 JOIN repos p ON p.id = j.repo_id
 LEFT JOIN run_labels l ON l.job_id = j.id
 LEFT JOIN label_sets s ON s.id = l.label_set_id
+LEFT JOIN reports t ON t.job_id = a.job_id AND t.epoch = a.epoch
 WHERE a.job_id = :job AND a.epoch = :epoch"""
 _RUN = """
 SELECT r.*, p.name AS repo_name, o.number AS older, t.due_at, u.received_at, t.started_at,
@@ -178,6 +181,7 @@ async def attempt(view: View, job: JobId, epoch: Epoch) -> tuple[AttemptRecord, 
         marks=await reads.marks(view, job, epoch),
         annotations=tuple(Note(note["level"], note["message"], note["file"], note["line"]) for note in notes),
         summary=None if text is None else text["markdown"],
+        tests=None if row["tests"] is None else codec.from_json(ReportedTests, codec.parse(row["tests"])),
         journal=None,
     )
     return record, LogKey(row["repo_name"], row["number"], row["key"], row["epoch"])

@@ -13,6 +13,7 @@ from vole.base.supervise import carried_through
 from vole.evidence import ledger as evidence
 from vole.evidence.logs import EMPTY, LogKey
 from vole.flows.leasing.desk import Desk, LeasingParts, log_key
+from vole.flows.leasing.reporting import reported_tests
 from vole.jobs import ledger, reads
 from vole.jobs.index import QueueIndex
 from vole.jobs.ledger import Accepted, Result, StoredLog
@@ -23,9 +24,17 @@ from vole.repos import reads as repos
 from vole.repos.model import Repo
 from vole.runners.roster import Session
 from vole.store.database import Tx, View
+from vole.wire.records import ReportedTests
 from vole.wire.runner import FencedLease, Finish, Finished, Handback, Marks, Renew, Renewed, Started
 
 _NO_LOG = StoredLog(0, "")
+
+
+@dataclass(frozen=True)
+class _Result(Result):
+    """A result, with what its test reports say."""
+
+    tests: ReportedTests | None = None
 
 
 @dataclass(frozen=True)
@@ -65,9 +74,11 @@ class Attempts:
         try:
             held = self.desk.held(session, result.job, result.epoch)
         except Fenced:
-            return await self._result(Result(session.id, result, _NO_LOG))
+            return await self._result(_Result(session.id, result, _NO_LOG))
         self._check_artifacts(held, result)
-        return await self._accept(session, result, log_key(held, result.epoch))
+        parts = self.desk.parts
+        tests = await reported_tests(held.repo, result.artifacts, parts.artifacts, parts.offload)
+        return await self._accept(session, result, tests, log_key(held, result.epoch))
 
     async def handback(self, session: Session, handback: Handback) -> None:
         """The holder gives the lease back. Raises Fenced."""
@@ -87,18 +98,18 @@ class Attempts:
         self.desk.tell(touched | Touched(leasable=count > 0))
         return count
 
-    async def _accept(self, session: Session, result: Finish, log: LogKey) -> Finished:
+    async def _accept(self, session: Session, result: Finish, tests: ReportedTests | None, log: LogKey) -> Finished:
         parts = self.desk.parts
         parts.logs.close_for_good(log)
         try:
             seal = await asyncio.to_thread(parts.logs.seal, log) if parts.logs.length(log) else EMPTY
-            answer = await self._result(Result(session.id, result, StoredLog(seal.bytes, seal.sha256)))
+            answer = await self._result(_Result(session.id, result, StoredLog(seal.bytes, seal.sha256), tests))
         finally:
             parts.logs.reopen(log)
         parts.bells.ring(f"log:{result.job}")
         return answer
 
-    async def _result(self, result: Result) -> Finished:
+    async def _result(self, result: _Result) -> Finished:
         parts = self.desk.parts
         accepted = await parts.db.write_each(_finish_all, result, parts.index, self.desk.policy)
         self.desk.tell(accepted.touched)
@@ -119,21 +130,24 @@ def _mark(tx: Tx, session: Session, marks: Marks) -> None:
     evidence.add_marks(tx, marks.job, marks.epoch, marks.marks)
 
 
-def _finish_all(tx: Tx, results: Sequence[Result], index: QueueIndex, policy: Policy) -> list[Accepted]:
+def _finish_all(tx: Tx, results: Sequence[_Result], index: QueueIndex, policy: Policy) -> list[Accepted]:
     accepted = ledger.finish_all(tx, results, index, policy)
     for one, result in zip(accepted, results, strict=True):
         if one.attempt is not None:
-            _keep_evidence(tx, evidence.Attempt(*one.attempt), result.finish)
+            _keep_evidence(tx, evidence.Attempt(*one.attempt), result)
     return accepted
 
 
-def _keep_evidence(tx: Tx, attempt: evidence.Attempt, finish: Finish) -> None:
+def _keep_evidence(tx: Tx, attempt: evidence.Attempt, result: _Result) -> None:
+    finish = result.finish
     if not (finish.annotations or finish.summary or finish.artifacts):
         return
     retention = ledger.artifact_names(tx, attempt.job) if finish.artifacts else {}
     if unknown := {file.name for file in finish.artifacts} - retention.keys():
         raise Invalid(f"artifact {min(unknown)!r} is none that the job was pinned with")
     evidence.add_result(tx, attempt, finish, retention)
+    if result.tests is not None:
+        evidence.add_tests(tx, attempt, result.tests)
 
 
 async def _target(view: View, person: Person, repo: RepoName, run: RunNumber) -> RunId:

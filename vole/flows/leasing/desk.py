@@ -12,6 +12,7 @@ from vole.base.clock import Clock, in_seconds
 from vole.base.entropy import Entropy
 from vole.base.errors import Fenced
 from vole.base.ids import Epoch, JobId
+from vole.base.offload import Offload
 from vole.evidence.artifacts import ArtifactStore
 from vole.evidence.logs import LogKey, LogStore
 from vole.jobs.index import QueueIndex
@@ -32,6 +33,7 @@ class LeasingParts:
     roster: Roster
     logs: LogStore
     artifacts: ArtifactStore
+    offload: Offload
     entropy: Entropy
     clock: Clock
 

@@ -61,6 +61,7 @@ async def run(visit: Visit) -> Response:
             "jobs": [_job(visit, facts, line) for line in await job_lines(visit, facts)],
             "artifacts": [shapes.artifact(visit, facts.run, rows[one.job], one) for one in facts.artifacts],
             "annotations": [shapes.note(rows[one.job], one) for one in facts.notes],
+            "tests": [shapes.tests(rows[one.job], one) for one in facts.tests],
             "summaries": [
                 {"job": rows[one.job].key, "epoch": one.epoch, "markdown": one.markdown} for one in facts.summaries
             ],

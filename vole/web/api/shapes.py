@@ -10,7 +10,7 @@ from typing import Any
 
 from vole.base.clock import Moment, iso
 from vole.evidence.model import Status
-from vole.evidence.reads import Note, StoredArtifact
+from vole.evidence.reads import AttemptTests, Note, StoredArtifact
 from vole.evidence.reads.stored import RemovedLog
 from vole.git.objects import Commit, Signature
 from vole.jobs.explain import Explained
@@ -19,6 +19,7 @@ from vole.repos.model import Repo
 from vole.web.pages import links
 from vole.web.pages.runs import RunFacts
 from vole.web.pages.visit import Visit
+from vole.wire import codec
 
 Shape = dict[str, Any]
 
@@ -201,6 +202,11 @@ def artifact(visit: Visit, of: RunRow, job: JobRow, row: StoredArtifact) -> Shap
 def note(job: JobRow, row: Note) -> Shape:
     place = {"file": row.file or None, "line": row.line or None}
     return {"job": job.key, "epoch": row.epoch, "level": row.level, "message": row.message, **place}
+
+
+def tests(job: JobRow, row: AttemptTests) -> Shape:
+    told: Shape = codec.to_json(row.told)
+    return {"job": job.key, "epoch": row.epoch, "took_s": told.pop("time_us") / 1_000_000, **told}
 
 
 def commit(visit: Visit, row: Commit) -> Shape:

@@ -24,7 +24,17 @@ from vole.web.live import Event, Stream
 from vole.web.pages import links
 from vole.web.pages.code import attachment
 from vole.web.pages.repo import RepoHead, head
-from vole.web.pages.runs import AttemptLine, JobLine, RunFacts, attempt_line, facts_of, job_lines, log_note
+from vole.web.pages.runs import (
+    AttemptLine,
+    JobLine,
+    RunFacts,
+    TestsLine,
+    attempt_line,
+    facts_of,
+    job_lines,
+    log_note,
+    tests_line,
+)
 from vole.web.pages.shown import Chip
 from vole.web.pages.terminal import Painter, Piece, together
 from vole.web.pages.visit import Visit
@@ -74,6 +84,7 @@ class JobPage:
     attempt: AttemptLine | None
     attempts: tuple[AttemptLine, ...]
     steps: tuple[StepLine, ...]
+    tests: tuple[TestsLine, ...]
     log: LogPart | None
     log_note: str
     waiting_href: str | None  # the stream that says when there is a log
@@ -125,6 +136,11 @@ async def job(visit: Visit) -> Response:
         attempt=shown,
         attempts=tuple(attempts),
         steps=steps,
+        tests=tuple(
+            tests_line(visit, seen.facts, one)
+            for one in seen.facts.tests
+            if (one.job, one.epoch) == (seen.job.id, seen.key.epoch)
+        ),
         log=None if seen.attempt is None else await _log(visit, seen, steps),
         log_note="" if seen.attempt is None else log_note(visit, seen.facts, seen.job, seen.attempt),
         waiting_href=_href(visit, seen, live=1)

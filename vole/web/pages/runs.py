@@ -18,7 +18,7 @@ from vole.base.quantities import size
 from vole.evidence import reads as evidence
 from vole.evidence.logs import LogKey
 from vole.evidence.model import Status
-from vole.evidence.reads import Border, Note, StoredArtifact, Summary, stored
+from vole.evidence.reads import AttemptTests, Border, Note, StoredArtifact, Summary, stored
 from vole.evidence.reads.gates import statuses_of
 from vole.evidence.reads.stored import RemovedLog
 from vole.jobs import reads as jobs
@@ -36,6 +36,7 @@ from vole.web.pages.repo import RepoHead, head
 from vole.web.pages.shown import Chip, RunLine, StatusLine, of_job, run_line, started_by, status_lines
 from vole.web.pages.timeline import Timeline, run_number, story, timeline
 from vole.web.pages.visit import Visit
+from vole.wire.records import ReportedTests
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,32 @@ class NoteLine:
 
 
 @dataclass(frozen=True)
+class TestsLine:
+    """What the test reports of an attempt say."""
+
+    key: JobKey
+    href: str
+    told: ReportedTests
+
+    @property
+    def chip(self) -> Chip:
+        told = self.told
+        if bad := told.failed + told.errors:
+            return Chip("failure", f"{bad} failed")
+        return Chip("success", "none failed") if told.passed or told.skipped else Chip("skipped", "no tests")
+
+    @property
+    def counts(self) -> str:
+        told = self.told
+        kinds = {"passed": told.passed, "failed": told.failed, "with an error": told.errors}
+        return ", ".join(f"{number} {kind}" for kind, number in (*kinds.items(), ("skipped", told.skipped)) if number)
+
+    @property
+    def left_out(self) -> int:
+        return self.told.failed + self.told.errors - len(self.told.failures)
+
+
+@dataclass(frozen=True)
 class GroupLine:
     """A concurrency group of the run, or of one job of it; `holder`, address and link, has it while this one waits."""
 
@@ -136,6 +163,7 @@ class RunPage:
     stages: tuple[tuple[JobLine, ...], ...]
     artifacts: tuple[ArtifactLine, ...]
     notes: tuple[NoteLine, ...]
+    tests: tuple[TestsLine, ...]
     summaries: tuple[tuple[JobKey, Markup], ...]
     timeline: Timeline
     record: RecordShown | None
@@ -178,6 +206,7 @@ class RunFacts:
     attempts: list[AttemptRow]
     artifacts: list[StoredArtifact]
     notes: list[Note]
+    tests: list[AttemptTests]
     summaries: list[Summary]
     removed: dict[tuple[JobId, Epoch], RemovedLog]
     story: list[EventRow | Border]
@@ -232,6 +261,7 @@ async def run(visit: Visit) -> Response:
             )
             for one in facts.notes
         ),
+        tests=tuple(tests_line(visit, facts, one) for one in facts.tests),
         summaries=tuple(
             [
                 (keys[one.job], await markdown(visit, one.markdown, prefix=f"{keys[one.job]}-"))
@@ -311,6 +341,11 @@ def attempt_line(visit: Visit, facts: RunFacts, job: JobRow, attempt: AttemptRow
     return AttemptLine(attempt, href, ended.replace("_", " ") + detail if ended else "")
 
 
+def tests_line(visit: Visit, facts: RunFacts, tests: AttemptTests) -> TestsLine:
+    key = next(job.key for job in facts.jobs if job.id == tests.job)
+    return TestsLine(key, links.job(visit.repo.name, facts.run.number, key, tests.epoch), tests.told)
+
+
 def log_note(visit: Visit, facts: RunFacts, job: JobRow, attempt: AttemptRow) -> str:
     """What is wrong with the log, or that it is gone; never green with an unmarked cut."""
     if (removed := facts.removed.get((job.id, attempt.epoch))) is not None:
@@ -350,6 +385,7 @@ async def _facts(view: View, visit: Visit, number: RunNumber) -> RunFacts:
         attempts=await jobs.attempt_rows(view, found.id),
         artifacts=await evidence.artifacts_of(view, found.id, limits.ARTIFACT_FILES_MAX),
         notes=await evidence.notes_of(view, found.id, limits.LIST_MAX),
+        tests=await evidence.tests_of(view, found.id),
         summaries=await evidence.summaries_of(view, found.id, [row.id for row in rows]),
         removed=await stored.removed_logs(view, [row.id for row in rows]),
         story=await story(view, log, limits.TIMELINE_MAX + 1),
