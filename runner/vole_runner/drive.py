@@ -9,16 +9,18 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from vole.base import limits
+from vole.base import limits, log
 from vole.base.clock import Clock
-from vole.base.errors import Invalid, VoleError
+from vole.base.errors import Invalid, Unavailable, VoleError
 from vole.wire import harness_pb2 as pb
 from vole.wire.harness import JobEnvelope
 from vole.wire.plan import JobPlan
 from vole.wire.runner import Annotation, Conclusion, Mark, StepOutcome
 from vole_runner.masks import Masks
-from vole_runner.runtimes.dial import AttemptRef, Drive
+from vole_runner.runtimes.dial import LOST, SILENT, AttemptRef, Drive
 from vole_runner.spool import Spool
+
+_log = log.get("vole_runner.drive")
 
 _STATES: Mapping[int, str] = {
     pb.SUCCEEDED: "success",
@@ -51,7 +53,10 @@ class Steps:
         self._masks = Masks()
         self._granted: set[int] = set()
         self._ack = asyncio.Event()
+        self._seq = 0  # of the newest event that was taken
+        self._open_intent = 0  # the event that asked for the step at hand; 0: none runs
         self._log_through = 0
+        self._cancelled: tuple[pb.Reason, float] | None = None
         self._closed_for = ""  # why no further step is granted
         self.step = 0
         self.outcomes: list[StepOutcome] = []
@@ -62,16 +67,10 @@ class Steps:
         acking = asyncio.create_task(self._ack_all())
         try:
             await self._drive.start(attempt, envelope, digest, timeout_s)
-            outcome = Outcome(None, "the harness ended without a word")
-            async for frame in self._drive.frames():
-                if frame.WhichOneof("frame") == "end":
-                    outcome = self._ended(frame.end)
-                await self._take(frame)
-            return outcome
-        except Invalid as error:
-            return Outcome("errored", error.sentence)
+            return await self._hear_out(limits.lease_times(envelope.ttl_s).reattach_s)
         except VoleError as error:
-            return Outcome(None, error.sentence)
+            at_start = isinstance(error, Invalid) and not self._seq
+            return Outcome("errored" if at_start else None, error.sentence)
         finally:
             acking.cancel()
             await asyncio.gather(acking, return_exceptions=True)
@@ -81,31 +80,86 @@ class Steps:
         """End the attempt. After SUPERSEDED no step is granted any more, also none that says always()."""
         if reason == pb.SUPERSEDED:
             self._closed_for = "the lease is over"
+        self._cancelled = (reason, grace_s)
         try:
             await self._drive.cancel(reason, grace_s)
         except VoleError:
             return  # it is gone already; `run` says so
+
+    async def _hear_out(self, reattach_s: float) -> Outcome:
+        """Every frame to the End. A stream that is lost is not the job: the harness may still have it."""
+        outcome = None
+        while outcome is None:
+            try:
+                async for frame in self._drive.frames():
+                    await self._take(frame)
+                    if frame.WhichOneof("frame") == "end":
+                        outcome = self._ended(frame.end)
+            except Unavailable as lost:
+                if lost.code not in (LOST, SILENT):
+                    raise
+                await self._come_back(lost, reattach_s)
+        return outcome
+
+    async def _come_back(self, lost: Unavailable, within_s: float) -> None:
+        """Take the attempt up on another stream. Raises `lost` where it is not there any more, or nobody answers."""
+        _log.warning("the stream of an attempt is lost; asking the harness for it", why=lost.sentence)
+        try:
+            async with asyncio.timeout(within_s):
+                while not await self._taken_up():
+                    pass
+        except (TimeoutError, VoleError):
+            raise Unavailable(lost.sentence) from None
+        if self._cancelled is not None:  # the word may have been lost with the stream
+            await self._drive.cancel(*self._cancelled)
+
+    async def _taken_up(self) -> bool:
+        """Whether a harness was asked. Raises Unavailable with code LOST where it is of no use to ask again."""
+        if self._drive.gone():
+            raise Unavailable("its process has ended", code=LOST)
+        try:
+            # The step at hand may not know that it was granted: it is to ask again.
+            await self._drive.take_up(self._open_intent or self._seq + 1, self._log_through + 1)
+        except Unavailable as error:
+            if error.code == LOST:
+                raise
+            await asyncio.sleep(limits.HARNESS_REDIAL_S)
+            return False
+        return True
 
     def hide(self, text: str) -> str:
         """`text` without what the job asked to hide."""
         return self._masks.hide_text(text)
 
     async def _take(self, frame: pb.HarnessFrame) -> None:
-        match frame.WhichOneof("frame"):
-            case "log":
+        kind = frame.WhichOneof("frame")
+        if kind == "log":
+            if self._is_next(frame.log.seq, self._log_through):
                 self._spool.append(await self._masked(frame.log.data))
                 self._log_through = frame.log.seq
-                self._ack.set()
-            case "intent":
-                await self._intend(frame.intent.step_id)
+            self._ack.set()
+        elif kind == "intent":
+            await self._intend(frame.intent.step_id, frame.seq)
+        elif frame.seq and self._is_next(frame.seq, self._seq):
+            await self._happened(frame)
+        # A heartbeat has done its work by coming.
+
+    async def _happened(self, frame: pb.HarnessFrame) -> None:
+        self._seq = frame.seq
+        match frame.WhichOneof("frame"):
             case "result":
+                self._open_intent = 0
                 self._result(frame.result)
             case "mask":
                 await self._mask(frame.mask.value)
             case "annotation":
                 self._annotate(frame.annotation)
-            case _:
-                pass  # a heartbeat has done its work by coming
+
+    def _is_next(self, seq: int, newest: int) -> bool:
+        """Whether it is new; False for what is said again. Raises Unavailable for a gap: something is lost for good."""
+        if seq > newest + 1:
+            raise Unavailable(f"the harness went from {newest} to {seq}: what was between is lost")
+        return seq == newest + 1
 
     async def _masked(self, data: bytes) -> bytes:
         if not self._masks:
@@ -113,8 +167,14 @@ class Steps:
         # In a thread: a job that masks much must not hold up another job's renewals.
         return await asyncio.to_thread(self._masks.feed, data)
 
-    async def _intend(self, step_id: str) -> None:
+    async def _intend(self, step_id: str, seq: int) -> None:
         number = self._number(step_id)
+        if seq == self._open_intent and number == self.step:  # said again: the answer may have been lost
+            await self._drive.grant(step_id)
+            return
+        if not self._is_next(seq, self._seq):
+            return
+        self._seq = seq
         reason = self._closed_for or ("" if number not in self._granted else "this step was granted already")
         if number == 0:
             reason = "the plan has no such step"
@@ -122,7 +182,7 @@ class Steps:
             await self._drive.refuse(step_id, reason)
             return
         self._granted.add(number)
-        self.step = number
+        self.step, self._open_intent = number, seq
         self._mark(number, "begin")
         await self._drive.grant(step_id)
 
@@ -170,7 +230,8 @@ class Steps:
             self._ack.clear()
             await self._spool.room()
             try:
-                await self._drive.ack(log_through=self._log_through)
+                events = self._open_intent - 1 if self._open_intent else self._seq
+                await self._drive.ack(log_through=self._log_through, events_through=events)
             except VoleError:
                 return
 

@@ -115,6 +115,16 @@ def test_a_stream_without_hello_is_no_harness_and_one_without_end_is_lost(tmp_pa
 
 
 @on_node
+@pytest.mark.proves("H-41")
+def test_its_frame_of_another_attempt_ends_the_stream_for_good(tmp_path):
+    with a_foreign_harness(tmp_path, "other-attempt") as address, pytest.raises(Unavailable) as lost:
+        run(ran(address, tmp_path, a_job("echo out")))
+
+    assert "on the stream of another attempt" in lost.value.sentence
+    assert lost.value.code != LOST
+
+
+@on_node
 def test_a_peer_that_answers_nothing_is_unavailable_within_the_bound(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "HARNESS_ANSWER_S", 0.2)
 

@@ -485,7 +485,7 @@ async def a_foreign_host(address):
     ("frame", "code"),
     [
         (pb.HostFrame(job_uid="j", attempt_id="a", fence=1, grant=pb.StepGrant()), "INVALID_ARGUMENT"),
-        (pb.HostFrame(job_uid="j", attempt_id="a", fence=1, attach=pb.Attach()), "UNAVAILABLE"),
+        (pb.HostFrame(job_uid="j", attempt_id="a", fence=1, attach=pb.Attach()), "ABORTED"),
         (pb.HostFrame(job_uid="j", fence=1, start=pb.Start()), "INVALID_ARGUMENT"),
         (pb.HostFrame(attempt_id="a", fence=1, start=pb.Start()), "INVALID_ARGUMENT"),
         (pb.HostFrame(job_uid="j", attempt_id="a", start=pb.Start()), "INVALID_ARGUMENT"),
@@ -512,6 +512,7 @@ def test_a_frame_of_another_attempt_ends_this_one(harness, tmp_path):
             await host.printed(b"ready\n")
             host.drive._attempt = AttemptRef(host.ref.job_uid, "another", host.ref.fence)
             await host.drive.ack(log_through=1)
+            host.drive._attempt = host.ref
             heard = await host.finish()
             return heard, alive(pid_of(host))
 

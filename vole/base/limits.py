@@ -143,6 +143,7 @@ CANCEL_GRACE_S = 10  # most seconds between TERM and KILL
 # The harness (harness.md B4)
 HARNESS_ANSWER_S = 10  # describe and Hello
 HARNESS_HEARTBEAT_S = 5
+HARNESS_REDIAL_S = 0.2  # between two tries to come back to a harness
 HARNESS_SILENCE_S = 20
 HARNESS_AHEAD_BYTES = 1 * MIB  # of its stream, on the way to a keeper that has not read it
 LOG_CHUNK_BYTES = 120 * KIB  # with what is around it less than 128, where malloc begins to go to the kernel
@@ -265,6 +266,7 @@ class LeaseTimes:
     fence_s: float  # a keeper that could not renew begins to end its steps
     grace_s: float  # TERM to KILL
     orphan_s: float  # a harness that lost its keeper begins to end its steps
+    reattach_s: float  # a keeper that lost its harness asks for it; then it counts as lost
 
 
 # The lease (queue.lease_ttl, in seconds)
@@ -284,7 +286,8 @@ def lease_times(ttl_s: float) -> LeaseTimes:
         fence_s=ttl_s * 3 / 4,
         grace_s=min(ttl_s / 6, CANCEL_GRACE_S),
         orphan_s=ttl_s / 2,
+        reattach_s=ttl_s / 4,
     )
     assert times.fence_s + times.grace_s < ttl_s, times
-    assert times.orphan_s + times.grace_s < ttl_s, times
+    assert times.reattach_s < times.orphan_s < ttl_s - times.grace_s, times
     return times

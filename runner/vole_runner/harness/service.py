@@ -6,9 +6,9 @@ import asyncio
 import os
 import signal
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import grpc
@@ -18,7 +18,7 @@ import vole
 from vole.base import errors, limits, log
 from vole.base.clock import Clock
 from vole.base.entropy import Entropy
-from vole.base.errors import Exhausted, Fenced, Invalid, Unavailable, VoleError
+from vole.base.errors import Conflict, Exhausted, Fenced, Invalid, NotFound, Unavailable, VoleError
 from vole.wire import harness_pb2 as pb
 from vole.wire.harness import DESCRIPTOR_ID, PROTOCOL, JobEnvelope
 from vole.wire.harness_pb2_grpc import add_JobHarnessServicer_to_server
@@ -43,16 +43,28 @@ CODES: Mapping[type[VoleError], grpc.StatusCode] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Attempt:
-    """What runs now."""
+    """What runs now, or ran last."""
 
-    frame: pb.HostFrame  # the one with Start: who it is
+    job_uid: str
+    attempt_id: str
+    fence: int  # of the stream that it is driven by
     job: Job
     spool: Spool
     times: limits.LeaseTimes
     timeout_s: float
     heartbeat_s: float
+    replaced: asyncio.Event = field(default_factory=asyncio.Event)  # its stream is to end
+    alone: asyncio.TimerHandle | None = None  # nobody drives it: then it ends
+
+    def driven(self) -> None:
+        """Somebody is there again; whoever was there before is not."""
+        self.replaced.set()
+        self.replaced = asyncio.Event()
+        if self.alone is not None:
+            self.alone.cancel()
+            self.alone = None
 
 
 class Harness:
@@ -67,6 +79,7 @@ class Harness:
         self._group = group
         self._instance = entropy.token()
         self._attempt: Attempt | None = None
+        self._ended: Attempt | None = None  # whose host may not have heard how
         self._idle = asyncio.Event()
         self._idle.set()
         self._unfit = ""  # why no job may begin any more
@@ -94,41 +107,55 @@ class Harness:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this harness shares a folder with its host: no blobs")
 
     async def Run(self, _frames: object, context: Context) -> None:  # noqa: N802
-        running = self._attempt
-        hello = pb.Hello(descriptor=self._descriptor(), running=[_state(running)] if running else [])
+        known = self._attempt or self._ended
+        hello = pb.Hello(descriptor=self._descriptor(), running=[_state(known)] if known else [])
         await context.write(pb.HarnessFrame(hello=hello))
         first = await context.read()
         if not isinstance(first, pb.HostFrame):
             return
         try:
-            attempt = self._begin(first)
+            attempt = self._driven_by(first)
         except VoleError as refusal:
             await context.abort(code_of(refusal), refusal.sentence)
-        await self._converse(attempt, context)
+        await self._converse(attempt, first.fence, context)
 
     # ---- One attempt
 
-    def _begin(self, frame: pb.HostFrame) -> Attempt:
-        """Check and begin what `frame` starts. Raises Invalid, Fenced, Exhausted or Unavailable: nothing ran."""
-        if frame.WhichOneof("frame") == "attach":
-            raise Unavailable("this harness cannot take an attempt up again; start it anew")
-        if frame.WhichOneof("frame") != "start" or not frame.attempt_id or not frame.job_uid or frame.fence < 1:
-            raise Invalid("the first frame is Start, and names job, attempt and fence")
-        if self._unfit:
-            raise Unavailable(self._unfit)
-        if self._attempt is not None:
-            raise Exhausted("this harness runs one job at a time, and has one")
+    def _driven_by(self, frame: pb.HostFrame) -> Attempt:
+        """The attempt that `frame` starts or takes up again. Raises what it is refused for: nothing changed."""
+        kind = frame.WhichOneof("frame")
+        if kind not in ("start", "attach") or not frame.attempt_id or not frame.job_uid or frame.fence < 1:
+            raise Invalid("the first frame is Start or Attach, and names job, attempt and fence")
         known = self._fences.get(frame.job_uid, 0)
         if frame.fence <= known:
             raise Fenced(
                 f"fence {frame.fence} of {frame.job_uid[:80]!r} is not above {known}: someone else has the job"
             )
-        attempt = self._prepare(frame)
+        attempt = self._begin(frame) if kind == "start" else self._take_up(frame)
         self._remember(frame.job_uid, frame.fence)
-        self._attempt = attempt
+        return attempt
+
+    def _begin(self, frame: pb.HostFrame) -> Attempt:
+        if self._unfit:
+            raise Unavailable(self._unfit)
+        if self._attempt is not None:
+            raise Exhausted("this harness runs one job at a time, and has one")
+        self._attempt = attempt = self._prepare(frame)
+        self._ended = None
         self._idle.clear()
         self._group.create_task(self._run(attempt))
         self._group.create_task(self._beat(attempt))
+        return attempt
+
+    def _take_up(self, frame: pb.HostFrame) -> Attempt:
+        """What runs here under another stream, or nobody's, or has ended without being heard out."""
+        attach, attempt = frame.attach, self._attempt or self._ended
+        if attach.instance_id != self._instance:
+            raise Conflict(f"this harness is instance {self._instance}, not {attach.instance_id[:80]!r}")
+        if attempt is None or (attempt.job_uid, attempt.attempt_id) != (frame.job_uid, frame.attempt_id):
+            raise NotFound(f"attempt {frame.attempt_id[:80]!r} is not here; what had no host ended")
+        attempt.spool.replay(events_from=attach.events_from, log_from=attach.log_from)
+        attempt.fence = frame.fence
         return attempt
 
     def _prepare(self, frame: pb.HostFrame) -> Attempt:
@@ -142,18 +169,18 @@ class Harness:
         job = Job(Surroundings(facts), spool, self._processes, self._clock, times.grace_s)
         timeout_s = start.timeout.ToNanoseconds() / 1e9 if start.HasField("timeout") else plan.timeout_s
         heartbeat_s = start.heartbeat.ToNanoseconds() / 1e9 or limits.HARNESS_HEARTBEAT_S
-        return Attempt(frame, job, spool, times, timeout_s, heartbeat_s)
+        return Attempt(frame.job_uid, frame.attempt_id, frame.fence, job, spool, times, timeout_s, heartbeat_s)
 
     async def _run(self, attempt: Attempt) -> None:
         try:
             end = await attempt.job.run(attempt.timeout_s)
         except Exception as error:
-            _log.error("attempt failed in the harness", job=attempt.frame.job_uid, trace=error)
+            _log.error("attempt failed in the harness", job=attempt.job_uid, trace=error)
             self._unfit = "the harness made a mistake"
             signal_groups(below(os.getpid()), signal.SIGKILL)
             end = pb.End(state=pb.End.FAILED, error=pb.Error(code=_INTERNAL, message=self._unfit))
         self._unfit = self._unfit or attempt.job.unfit
-        self._attempt = None
+        self._attempt, self._ended = None, attempt
         attempt.spool.event(end=end)
         attempt.spool.close()
         self._idle.set()
@@ -168,50 +195,63 @@ class Harness:
 
     # ---- The stream
 
-    async def _converse(self, attempt: Attempt, context: Context) -> None:
-        orphaned = True
+    async def _converse(self, attempt: Attempt, fence: int, context: Context) -> None:
+        attempt.driven()
+        replaced, frames = attempt.replaced, attempt.spool.frames()
         try:
             async with asyncio.TaskGroup() as group:
-                listening = group.create_task(self._listen(attempt, context))
-                async for frame in attempt.spool.frames():
-                    await context.write(frame)
-                orphaned = False
+                listening = group.create_task(self._listen(attempt, fence, context))
+                writing = group.create_task(_write(frames, context))
+                leaving = group.create_task(replaced.wait())
+                await asyncio.wait({writing, leaving}, return_when=_FIRST)
                 # A call that ends while the host still writes an ack would cost it the frames it has not read.
-                await asyncio.wait({listening}, timeout=limits.HARNESS_ANSWER_S)
-                listening.cancel()
+                await asyncio.wait({listening, leaving}, timeout=limits.HARNESS_ANSWER_S, return_when=_FIRST)
+                for task in (listening, writing, leaving):
+                    task.cancel()
         finally:
-            if orphaned:
-                self._orphan(attempt)
+            if attempt.fence == fence:
+                self._left_alone(attempt)
+        if attempt.fence != fence:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"fence {attempt.fence} has the attempt now")
 
-    async def _listen(self, attempt: Attempt, context: Context) -> None:
+    async def _listen(self, attempt: Attempt, fence: int, context: Context) -> None:
         while isinstance(frame := await context.read(), pb.HostFrame):
-            if not self._hear(attempt, frame):
+            if not self._hear(attempt, fence, frame):
                 attempt.job.stop(pb.INTERNAL, 0, "the host sent a frame that does not belong to this attempt")
-        self._orphan(attempt)
+        if attempt.fence == fence:
+            self._left_alone(attempt)
 
-    def _hear(self, attempt: Attempt, frame: pb.HostFrame) -> bool:
+    def _hear(self, attempt: Attempt, fence: int, frame: pb.HostFrame) -> bool:
         """Do what the host says. False for a frame of another attempt, or one that has no place here."""
-        if (frame.attempt_id, frame.fence) != (attempt.frame.attempt_id, attempt.frame.fence):
+        if attempt.fence != fence:
+            return True  # said before it was replaced; it counts no more
+        if (frame.attempt_id, frame.fence) != (attempt.attempt_id, fence):
             return False
         match frame.WhichOneof("frame"):
             case "grant":
                 return attempt.job.granted(frame.grant)
             case "ack":
-                attempt.spool.ack(frame.ack.log_through)
+                attempt.spool.ack(log_through=frame.ack.log_through, events_through=frame.ack.events_through)
             case "cancel":
                 attempt.job.stop(frame.cancel.reason or pb.USER, frame.cancel.grace.ToNanoseconds() / 1e9)
             case "detach":
-                # Nobody can come back for an attempt yet: leaving it on purpose ends it.
-                attempt.job.stop(pb.SUPERSEDED, attempt.times.grace_s)
+                attempt.replaced.set()
             case _:
                 return False
         return True
 
-    def _orphan(self, attempt: Attempt) -> None:
-        """The keeper is gone. Its lease runs out at TTL; the attempt is over before that."""
-        if self._attempt is attempt:
+    def _left_alone(self, attempt: Attempt) -> None:
+        """The keeper is gone. Its lease runs out at TTL; before that it is back, or the attempt is over."""
+        if attempt is self._ended and attempt.spool.settled:
+            self._ended = None
+        elif attempt.alone is None and attempt in (self._attempt, self._ended):
             loop = asyncio.get_running_loop()
-            loop.call_later(attempt.times.orphan_s, attempt.job.stop, pb.SUPERSEDED, attempt.times.grace_s)
+            attempt.alone = loop.call_later(attempt.times.orphan_s, self._give_up, attempt)
+
+    def _give_up(self, attempt: Attempt) -> None:
+        attempt.job.stop(pb.SUPERSEDED, attempt.times.grace_s)
+        if self._ended is attempt:
+            self._ended = None
 
     # ---- What it says of itself
 
@@ -220,7 +260,7 @@ class Harness:
             id=DESCRIPTOR_ID,
             version=vole.__version__,
             instance_id=self._instance,
-            capabilities=pb.Capabilities(resumability=pb.RESTART_ONLY),
+            capabilities=pb.Capabilities(resumability=pb.RESTART_ONLY, reattach=True),
             step_kinds=["run"],
             max_jobs=0 if self._unfit else 1,
             running_jobs=0 if self._attempt is None else 1,
@@ -235,6 +275,7 @@ class Harness:
 
 
 _INTERNAL = 13  # of google.rpc.Code
+_FIRST = asyncio.FIRST_COMPLETED
 
 
 def code_of(refusal: VoleError) -> grpc.StatusCode:
@@ -243,5 +284,15 @@ def code_of(refusal: VoleError) -> grpc.StatusCode:
 
 
 def _state(attempt: Attempt) -> pb.AttemptState:
-    frame = attempt.frame
-    return pb.AttemptState(job_uid=frame.job_uid, attempt_id=frame.attempt_id, fence=frame.fence)
+    return pb.AttemptState(
+        job_uid=attempt.job_uid,
+        attempt_id=attempt.attempt_id,
+        fence=attempt.fence,
+        last_seq=attempt.spool.last_seq,
+        last_log_seq=attempt.spool.last_log_seq,
+    )
+
+
+async def _write(frames: AsyncIterator[pb.HarnessFrame], context: Context) -> None:
+    async for frame in frames:
+        await context.write(frame)

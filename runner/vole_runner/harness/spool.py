@@ -1,6 +1,7 @@
 """What goes to the host, in order: events numbered without a gap, log chunks within a window. Decides nothing.
 
-A host that does not acknowledge slows the step; no line is dropped for it.
+What the host has not acknowledged is kept: it can come back on another stream and miss nothing. A host that does not
+acknowledge slows the step; no line is dropped for it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from contextlib import suppress
 
 from vole.base import limits
 from vole.base.clock import Clock
+from vole.base.errors import Invalid
 from vole.wire import harness_pb2 as pb
 from vole_runner.harness.commands import CommandReader, Mask, Remark
 
@@ -21,17 +23,23 @@ _LEVELS = {"notice": pb.NOTICE, "warning": pb.WARNING, "error": pb.ERROR}
 
 
 class Spool:
-    """The frames of one attempt. One reader; everything happens on one loop."""
+    """The frames of one attempt. One reader, the newest; everything happens on one loop."""
 
     def __init__(self, attempt_id: str, window_bytes: int, clock: Clock) -> None:
+        self.last_seq = 0
+        self.last_log_seq = 0
         self._attempt_id = attempt_id
         self._window = window_bytes
         self._clock = clock
-        self._frames: deque[pb.HarnessFrame] = deque()
-        self._unacked: deque[tuple[int, int]] = deque()  # log seq, bytes
+        self._queue: deque[pb.HarnessFrame] = deque()
+        # Sent and not acknowledged, each with its place among all: a mask stands before the chunk that shows its value.
+        self._events: deque[tuple[int, pb.HarnessFrame]] = deque()
+        self._logs: deque[tuple[int, pb.HarnessFrame]] = deque()
+        self._sent = 0
+        self._said = self._log_said = 0  # the newest event and chunk that were ever sent
+        self._acked = self._log_acked = 0
         self._unacked_bytes = 0
-        self._seq = 0
-        self._log_seq = 0
+        self._reader = 0
         self._ready = asyncio.Event()
         self._room = asyncio.Event()
         self._closed = False
@@ -40,30 +48,56 @@ class Spool:
     def full(self) -> bool:
         return self._unacked_bytes >= self._window
 
+    @property
+    def settled(self) -> bool:
+        """Nothing follows, and the host has said that it has every event."""
+        return self._closed and self._acked == self.last_seq
+
     def event(self, **frame: object) -> None:
         """Queue an event, with the next number."""
-        self._seq += 1
-        self._put(pb.HarnessFrame(attempt_id=self._attempt_id, seq=self._seq, **frame))  # type: ignore[arg-type]
+        self.last_seq += 1
+        self._put(pb.HarnessFrame(attempt_id=self._attempt_id, seq=self.last_seq, **frame))  # type: ignore[arg-type]
 
     def beat(self, heartbeat: pb.Heartbeat) -> None:
         self._put(pb.HarnessFrame(attempt_id=self._attempt_id, heartbeat=heartbeat))
 
     def chunk(self, step_id: str, stream: pb.Stream, offset: int, data: bytes) -> None:
         """Queue at most LOG_CHUNK_BYTES of a step's log. Room is the caller's to wait for."""
-        self._log_seq += 1
-        self._unacked.append((self._log_seq, len(data)))
+        self.last_log_seq += 1
         self._unacked_bytes += len(data)
         frame = pb.HarnessFrame(attempt_id=self._attempt_id)
         log = frame.log  # filled in place: a message given to another is serialised and parsed on the way
-        log.step_id, log.stream, log.seq, log.offset, log.data = step_id, stream, self._log_seq, offset, data
+        log.step_id, log.stream, log.seq, log.offset, log.data = step_id, stream, self.last_log_seq, offset, data
         log.ts_unix_ns = self._clock.now() * 1_000
         self._put(frame)
 
-    def ack(self, log_through: int) -> None:
-        """Chunks up to `log_through` are safe with the host. An old or a future number does no harm."""
-        while self._unacked and self._unacked[0][0] <= log_through:
-            self._unacked_bytes -= self._unacked.popleft()[1]
+    def ack(self, *, log_through: int = 0, events_through: int = 0) -> None:
+        """Chunks and events up to these are safe with the host. An old or a future number does no harm."""
+        while self._logs and self._logs[0][1].log.seq <= log_through:
+            frame = self._logs.popleft()[1]
+            self._log_acked = frame.log.seq
+            self._unacked_bytes -= len(frame.log.data)
+        while self._events and self._events[0][1].seq <= events_through:
+            self._acked = self._events.popleft()[1].seq
         self.nudge()
+
+    def replay(self, *, events_from: int, log_from: int) -> None:
+        """Let the next reader begin with these; what is before them is settled. Raises Invalid for what is not kept."""
+        if not (self._acked < events_from <= self._said + 1 and self._log_acked < log_from <= self._log_said + 1):
+            raise Invalid(
+                f"events from {events_from} and log from {log_from} cannot be said again: kept are events from "
+                f"{self._acked + 1}, log from {self._log_acked + 1}"
+            )
+        again = [frame for _, frame in sorted((*self._events, *self._logs), key=lambda kept: kept[0])]
+        self._queue = deque(
+            frame
+            for frame in (*again, *self._queue)
+            if frame.seq >= events_from or frame.log.seq >= log_from  # heartbeats have neither
+        )
+        self._events.clear()
+        self._logs.clear()
+        self._acked, self._log_acked = events_from - 1, log_from - 1
+        self._unacked_bytes = sum(len(frame.log.data) for frame in self._queue)
 
     def nudge(self) -> None:
         """Let whoever waits for room look again."""
@@ -79,18 +113,35 @@ class Spool:
         self._closed = True
         self._ready.set()
 
-    async def frames(self) -> AsyncIterator[pb.HarnessFrame]:
-        """Every frame until the spool is closed and empty."""
-        while True:
-            while self._frames:
-                yield self._frames.popleft()
-            if self._closed:
+    def frames(self) -> AsyncIterator[pb.HarnessFrame]:
+        """Every frame until the spool is closed and empty, or until somebody else reads."""
+        self._reader += 1
+        self._ready.set()
+        return self._read(self._reader)
+
+    async def _read(self, reader: int) -> AsyncIterator[pb.HarnessFrame]:
+        while reader == self._reader:
+            if self._queue:
+                yield self._next()
+            elif self._closed:
                 return
-            self._ready.clear()
-            await self._ready.wait()
+            else:
+                self._ready.clear()
+                await self._ready.wait()
+
+    def _next(self) -> pb.HarnessFrame:
+        frame = self._queue.popleft()
+        self._sent += 1
+        if frame.seq:
+            self._said = max(self._said, frame.seq)
+            self._events.append((self._sent, frame))
+        elif frame.HasField("log"):
+            self._log_said = max(self._log_said, frame.log.seq)
+            self._logs.append((self._sent, frame))
+        return frame
 
     def _put(self, frame: pb.HarnessFrame) -> None:
-        self._frames.append(frame)
+        self._queue.append(frame)
         self._ready.set()
 
 

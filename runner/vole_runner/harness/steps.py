@@ -98,6 +98,7 @@ class Job:
         self._stop: asyncio.Future[Stop] = self._loop.create_future()
         self._grant: asyncio.Future[pb.StepGrant] = self._loop.create_future()
         self._asked = ""
+        self._answered: set[str] = set()  # steps
         self._failed = False
         self._summary: list[str] = []
         self._remarks = Remarks(spool)
@@ -110,11 +111,14 @@ class Job:
             self._spool.nudge()
 
     def granted(self, grant: pb.StepGrant) -> bool:
-        """The host's answer to the open intent. False when it answers another."""
-        if grant.step_id != self._asked or self._grant.done():
-            return False
-        self._grant.set_result(grant)
-        return True
+        """The host's answer to the open intent; one that it gives again, on another stream, changes nothing.
+
+        False when it answers what was never asked.
+        """
+        if grant.step_id == self._asked and not self._grant.done():
+            self._answered.add(grant.step_id)
+            self._grant.set_result(grant)
+        return grant.step_id in self._answered
 
     async def run(self, timeout_s: float) -> pb.End:
         """Every step in order; returns how the attempt ended. Nothing of it runs any more then."""

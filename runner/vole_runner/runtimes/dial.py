@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import grpc
@@ -95,18 +96,38 @@ class Connection:
 
     async def open(self) -> Drive:
         """A stream past its Hello, ready for Start; may be opened long before there is a job."""
+        call, hello = await self.greeted()
+        return Drive(self, call, descriptor(hello.descriptor))
+
+    async def greeted(self) -> tuple[grpc.aio.StreamStreamCall, pb.Hello]:
+        """A new stream, and the harness's first word on it. Raises Unavailable."""
         call = self._stub.Run()
         try:
             async with asyncio.timeout(limits.HARNESS_ANSWER_S):
                 first = await call.read()
         except TimeoutError:
+            call.cancel()
             raise Unavailable(f"{self.address}: no Hello within {limits.HARNESS_ANSWER_S} s") from None
         except grpc.aio.AioRpcError as error:
             raise _refusal(error, self.address) from None
         if first is grpc.aio.EOF or first.WhichOneof("frame") != "hello":
             call.cancel()
             raise Unavailable(f"{self.address}: the harness did not begin with Hello")
-        return Drive(call, self.address, descriptor(first.hello.descriptor))
+        return call, first.hello
+
+    def gone(self) -> bool:
+        """Nobody listens at the socket of the harness: its process has ended. A network's silence proves nothing."""
+        if not self.address.startswith("unix:"):
+            return False
+        with socket.socket(socket.AF_UNIX) as knocking:
+            knocking.setblocking(False)
+            try:
+                knocking.connect(self.address.removeprefix("unix:").removeprefix("//"))
+            except (ConnectionRefusedError, FileNotFoundError):
+                return True
+            except OSError:
+                pass
+        return False
 
     async def aclose(self) -> None:
         await self._channel.close()
@@ -118,10 +139,11 @@ class Drive:
     A verb on a lost stream does nothing: `frames` is the one place that says so.
     """
 
-    def __init__(self, call: grpc.aio.StreamStreamCall, address: str, hello: Descriptor) -> None:
+    def __init__(self, connection: Connection, call: grpc.aio.StreamStreamCall, hello: Descriptor) -> None:
         self.hello = hello
+        self._connection = connection
         self._call = call
-        self._address = address
+        self._address = connection.address
         self._attempt = AttemptRef("", "", 0)
         self._writing = asyncio.Lock()
         self._begun = False  # Start was sent, and no End has come
@@ -135,6 +157,27 @@ class Drive:
         if timeout_s is not None:
             _fill(start.timeout, timeout_s)
         await self._send(start=start)
+
+    async def take_up(self, events_from: int, log_from: int) -> None:
+        """The same attempt, on another stream with a higher fence; `frames` goes on from there.
+
+        Raises Unavailable, with code LOST where no stream will ever have it again.
+        """
+        call, hello = await self._connection.greeted()
+        here = hello.descriptor.instance_id == self.hello.instance_id
+        if not here or self._attempt.attempt_id not in {one.attempt_id for one in hello.running}:
+            call.cancel()
+            what = "does not have the attempt any more" if here else "is another one"
+            raise Unavailable(f"{self._address}: the harness that answers {what}", code=LOST)
+        attach = pb.Attach(instance_id=self.hello.instance_id, events_from=events_from, log_from=log_from)
+        self._call.cancel()  # a word that waits to be written goes nowhere, or out on the new stream
+        async with self._writing:
+            self._call, self._attempt = call, replace(self._attempt, fence=self._attempt.fence + 1)
+            await self._write(attach=attach)
+
+    def gone(self) -> bool:
+        """The harness's process has ended, as far as its socket says."""
+        return self._connection.gone()
 
     async def grant(self, step_id: str) -> None:
         """Let the step run. What must be durable before its effect is durable before this call."""
@@ -155,7 +198,7 @@ class Drive:
         await self._send(cancel=cancel)
 
     async def frames(self) -> AsyncGenerator[pb.HarnessFrame, None]:
-        """Every frame after Hello, End last.
+        """Every frame after Hello, End last; that one is acknowledged here.
 
         Raises Unavailable: code LOST when the stream ends without End, SILENT after HARNESS_SILENCE_S without a
         frame. Raises the harness's own refusal of Start as its kind.
@@ -165,12 +208,13 @@ class Drive:
             yield frame
             if frame.WhichOneof("frame") == "end":
                 self._begun = False
+                await self.ack(events_through=frame.seq)
                 return
 
     async def aclose(self) -> None:
         """Leave. A running attempt is ended for it, within the grace; a stream without Start is just closed."""
         if self._begun and not self._call.done():
-            await self._send(detach=pb.Detach())
+            await self.cancel(pb.SUPERSEDED, limits.CANCEL_GRACE_S)
             with suppress(VoleError):
                 # End proves that the word arrived: a cancelled call may drop what was just sent.
                 async for _ in self.frames():
@@ -189,14 +233,27 @@ class Drive:
         if frame is grpc.aio.EOF:
             raise Unavailable(f"{self._address}: the stream ended without End", code=LOST)
         assert isinstance(frame, pb.HarnessFrame)
+        if frame.attempt_id != self._attempt.attempt_id:
+            sentence = f"{self._address}: a frame of {frame.attempt_id[:80]!r} on the stream of another attempt"
+            raise Unavailable(sentence)
         return frame
 
     async def _send(self, **frame: object) -> None:
+        async with self._writing:
+            await self._write(**frame)
+
+    async def _write(self, **frame: object) -> None:
         ref = self._attempt
         message = pb.HostFrame(job_uid=ref.job_uid, attempt_id=ref.attempt_id, fence=ref.fence, **frame)  # type: ignore[arg-type]
-        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            async with self._writing:
-                await self._call.write(message)
+        try:
+            await self._call.write(message)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            pass
+        except asyncio.CancelledError:
+            # gRPC says this too of a stream that we left: whoever writes is not cancelled by it.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
 
 
 def descriptor(answer: pb.Descriptor) -> Descriptor:

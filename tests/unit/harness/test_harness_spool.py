@@ -47,8 +47,9 @@ def test_an_ack_makes_room_for_what_it_names(acked, full):
     spool = a_spool(window=2 * CHUNK)
     spool.chunk("1", pb.STDOUT, 0, b"x" * CHUNK)
     spool.chunk("1", pb.STDOUT, CHUNK, b"x" * CHUNK)
+    run(all_of(spool))
 
-    spool.ack(acked)
+    spool.ack(log_through=acked)
 
     assert spool.full is full
 
@@ -57,10 +58,11 @@ def test_a_second_ack_of_the_same_changes_nothing():
     spool = a_spool(window=2 * CHUNK)
     for at in range(3):
         spool.chunk("1", pb.STDOUT, at * CHUNK, b"x" * CHUNK)
+    run(all_of(spool))
 
-    spool.ack(1)
-    spool.ack(1)
-    spool.ack(0)
+    spool.ack(log_through=1)
+    spool.ack(log_through=1)
+    spool.ack(log_through=0)
 
     assert spool.full
 
@@ -81,7 +83,7 @@ async def pumped(*writes, window=4 * CHUNK):
     async def reader():
         async for frame in spool.frames():
             frames.append(frame)
-            spool.ack(frame.log.seq)
+            spool.ack(log_through=frame.log.seq)
 
     async with asyncio.TaskGroup() as group:
         group.create_task(reader())
@@ -124,12 +126,15 @@ def test_a_full_window_holds_the_pump_until_an_ack_comes():
         for _ in range(200):
             await asyncio.sleep(0)
         held = log.bytes
+        frames = spool.frames()
         while not writer.done():
-            spool.ack(10_000)
+            await anext(frames)
+            spool.ack(log_through=10_000)
             await asyncio.sleep(0)
         os.close(writing)
         while not pumping.done():
-            spool.ack(10_000)
+            await anext(frames)
+            spool.ack(log_through=10_000)
             await asyncio.sleep(0)
         return held, log.bytes
 
