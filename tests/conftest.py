@@ -50,6 +50,10 @@ def _has(feature: str) -> bool:
         return subprocess.run(["unshare", "-Urn", "true"], capture_output=True, check=False).returncode == 0
     if feature == "tmpfs":
         return sys.platform == "linux" and os.geteuid() == 0
+    if feature == "podman":  # as root, with an image of our own
+        return os.geteuid() == 0 and all(map(shutil.which, ("podman", "runc", "conmon", "busybox")))
+    if feature == "cgroups":
+        return any(os.access(f"/sys/fs/cgroup/{name}", os.W_OK) for name in ("pids", "cgroup.procs"))
     if feature == "peers":  # of tests/peers, where .ci/run installs them
         return _has("node") and (ROOT / "tests" / "peers" / "node_modules").is_dir()
     return shutil.which(_PROGRAMS[feature]) is not None

@@ -15,7 +15,7 @@ from vole.base.ids import CommitId, JobKey, RepoName
 from vole.wire import harness_pb2 as pb
 from vole.wire.harness import JobEnvelope, fence
 from vole.wire.plan import EventFacts, JobContext, JobPlan, StepPlan, job_digest
-from vole_runner.runtimes import local
+from vole_runner.runtimes import child
 from vole_runner.runtimes.dial import AttemptRef, Connection, Drive
 
 _numbers = count(1)
@@ -176,7 +176,7 @@ def a_harness(
     socket = home / "h.sock"
     with (home / "h.err").open("wb") as errors:
         process = subprocess.Popen(
-            [*local._program(), "--listen", f"unix://{socket}"],
+            [*child.program(), "--listen", f"unix://{socket}"],
             env=env if env is not None else {"PATH": os.environ["PATH"], "HOME": str(home), "TZ": "UTC"},
             stdin=subprocess.PIPE,  # open for good: a step that inherited it would wait
             stdout=subprocess.PIPE,

@@ -17,13 +17,14 @@ import vole
 from vole.base.clock import BootClock
 from vole.base.entropy import SystemEntropy
 from vole.base.errors import VoleError
+from vole.config.runtimes import RuntimeConfig
 from vole.wire import runner
 from vole_runner.folders import Folders
 from vole_runner.keeper import Keeper, Manner
 from vole_runner.link import HostKeys, Target
 from vole_runner.placer import Placer
 from vole_runner.refusals import exit_code
-from vole_runner.runtimes.local import LocalRuntime
+from vole_runner.runtimes.choose import make
 from vole_runner.settings import Settings, machine, platform_name, resolve
 from vole_runner.uplink import Uplink
 
@@ -53,7 +54,8 @@ async def run(settings: Settings) -> int:
         )
         impatient = settings.once or settings.exit_on_refusal
         uplink = Uplink(target, hello(settings, entropy.token()), entropy, impatient=impatient)
-        runtime = LocalRuntime("local", folders.sockets, settings.slots, os.environ)
+        hidden = (Path.home(), settings.key.parent, settings.key, settings.work)
+        runtime = await make(settings.runtime, folders.sockets, settings.slots, os.environ, hidden)
         keeper = Keeper(_manner(settings), uplink, folders, Placer(runtime, folders.fresh, spare=True), clock, entropy)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, keeper.terminate)
@@ -98,10 +100,24 @@ def _introduce(settings: Settings) -> None:
     lines = (
         f"{vole.__version__} on {platform_name()} {machine()}, named {settings.name}, slots {settings.slots}",
         f"labels: {labels}{only}",
-        f"runtime local: a step runs as {_user()} and can reach what {_user()} can: files, keys, the network",
+        _reach(settings.runtime),
     )
     for line in lines:
         print(f"vole-runner: {line}", flush=True)
+
+
+def _reach(runtime: RuntimeConfig) -> str:
+    """What a step can reach there (SR-29)."""
+    match runtime.kind:
+        case "local":
+            user = _user()
+            return (
+                f"runtime {runtime.name}: a step runs as {user} and can reach what {user} can: files, keys, the network"
+            )
+        case "remote":
+            return f"runtime {runtime.name}: steps run at {runtime.address}, whose operator says what they can reach"
+    network = "this machine's network, services on loopback too" if runtime.network == "host" else "no network"
+    return f"runtime {runtime.name}: a step has a {runtime.kind} of its own, with its work folder and {network}"
 
 
 def _user() -> str:

@@ -14,9 +14,11 @@ from vole.base import limits
 from vole.base.errors import Denied, Invalid
 from vole.base.ids import RepoName
 from vole.base.labels import parse_all
-from vole.config import reading
+from vole.config import reading, runtimes
 from vole.config import runner as config
-from vole.config.runner import RunnerConfig, RuntimeKind
+from vole.config.runner import RunnerConfig
+from vole.config.runtimes import RuntimeConfig
+from vole_runner.runtimes.dial import target
 
 T = TypeVar("T")
 
@@ -41,7 +43,7 @@ class Settings:
     exit_on_refusal: bool
     min_free: int | None
     work: Path
-    runtime: RuntimeKind
+    runtime: RuntimeConfig
 
     @property
     def forge(self) -> str:
@@ -55,6 +57,8 @@ def resolve(flags: Mapping[str, Any], environ: Mapping[str, str], here: Path) ->
     name = _flag(flags, "name", config.runner_name) or file.name or _machine_name()
     work = _path(flags.get("work"), here) or file.work or _state_folder(environ) / name
     once = bool(flags.get("once"))
+    runtime = runtimes.chosen(_flag(flags, "runtime", runtimes.runtime_name) or file.runtime or "local", file.runtimes)
+    slots = 1 if once else _flag(flags, "slots", _slots) or file.slots or 1
     return Settings(
         host=host,
         port=port,
@@ -63,9 +67,9 @@ def resolve(flags: Mapping[str, Any], environ: Mapping[str, str], here: Path) ->
         host_key=_flag(flags, "host_key", config.host_key) or file.host_key,
         trust_on_first_use=bool(flags.get("trust_on_first_use")),
         name=name,
-        labels=_labels(flags.get("labels") or (), file),
+        labels=tuple(dict.fromkeys((*_labels(flags.get("labels") or (), file), *runtime.labels))),
         repos=_repos(flags.get("repos") or (), file),
-        slots=1 if once else _flag(flags, "slots", _slots) or file.slots or 1,
+        slots=min(slots, runtime.max_jobs or slots),
         only=bool(flags.get("only")) or file.only,
         once=once,
         idle_timeout_s=_flag(flags, "idle_timeout", lambda text: reading.duration_s(text, least_s=0.001))
@@ -73,7 +77,7 @@ def resolve(flags: Mapping[str, Any], environ: Mapping[str, str], here: Path) ->
         exit_on_refusal=bool(flags.get("exit_on_refusal")),
         min_free=file.min_free if flags.get("min_free") is None else _flag(flags, "min_free", reading.size),
         work=work,
-        runtime=_flag(flags, "runtime", config.runtime) or config.runtime(file.runtime or "local"),
+        runtime=runtime,
     )
 
 
@@ -100,11 +104,11 @@ def machine() -> str:
 
 def _file(flag: str | None, environ: Mapping[str, str], here: Path) -> RunnerConfig:
     if flag is not None:
-        return config.load(here / flag)
+        return config.load(here / flag, target)
     home = environ.get("HOME")
     folder = Path(environ["XDG_CONFIG_HOME"]) if environ.get("XDG_CONFIG_HOME") else Path(home or "/") / ".config"
     path = folder / "vole" / config.FILE
-    return config.load(path) if path.is_file() else RunnerConfig()
+    return config.load(path, target) if path.is_file() else RunnerConfig()
 
 
 def _labels(flags: tuple[str, ...], file: RunnerConfig) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.aio import run
-from tests.harness_host import a_job, gone, hosted
+from tests.harness_host import a_job, gone, hosted, ran
+from tests.runtimes import OF_THIS_MACHINE, living
 from vole.base.errors import Invalid, Unavailable
 from vole.wire import harness_pb2 as pb
 from vole_runner.runtimes.dial import Connection
@@ -40,12 +41,16 @@ async def local(folder, idle_max=2, environ=os.environ):
         await runtime.aclose()
 
 
-@pytest.fixture(params=[local], ids=["local"])
+@pytest.fixture(params=OF_THIS_MACHINE)
 def runtime(request, tmp_path):
     return lambda: request.param(tmp_path)
 
 
-def spec(uid, folder="/nowhere"):
+MARKER = f"30{os.getpid()}"
+DETACHED = f"(setsid sleep {MARKER} &); sleep 0.1; echo ready; sleep {MARKER}"
+
+
+def spec(uid, folder=""):
     return JobSpec(uid, str(folder))
 
 
@@ -124,14 +129,72 @@ def test_closing_ends_what_still_runs(runtime, tmp_path):
     async def story():
         async with runtime() as it:
             compute = await it.create(spec("j", tmp_path))
-            async with hosted(compute.address, tmp_path, a_job("echo $$ > pid; echo ready; sleep 300")) as host:
+            async with hosted(compute.address, tmp_path, a_job(DETACHED)) as host:
                 await host.start()
                 await host.printed(b"ready\n")
-                heard, _ = await asyncio.gather(host.finish(), it.aclose())
-                await gone(int((host.work / "pid").read_text()), within_s=1)
-                return heard
+                assert living(MARKER) != []
+                await asyncio.gather(host.finish(), it.aclose(), return_exceptions=True)
+                return living(MARKER)
 
-    assert run(story()).end.state == pb.End.CANCELED
+    assert run(story()) == []
+
+
+@pytest.mark.proves("SR-31")
+def test_what_is_stopped_leaves_no_process(runtime, tmp_path):
+    async def story():
+        async with runtime() as it:
+            compute = await it.create(spec("j", tmp_path))
+            async with hosted(compute.address, tmp_path, a_job(DETACHED)) as host:
+                await host.start()
+                await host.printed(b"ready\n")
+                await asyncio.gather(host.finish(), it.stop(compute), return_exceptions=True)
+                return living(MARKER)
+
+    assert run(story()) == []
+
+
+# ---- The stream, wherever the harness is
+
+
+def test_a_whole_job_runs_in_the_attempts_folder(runtime, tmp_path):
+    async def story():
+        async with runtime() as it:
+            compute = await it.create(spec("j", tmp_path))
+            heard, work = await ran(compute.address, tmp_path, a_job("echo one > file; echo hi", "cat file", "exit 3"))
+            await it.stop(compute)
+            return heard, (work / "file").read_text()
+
+    heard, file = run(story())
+    assert (heard.printed(1), heard.printed(2), file) == (b"hi\n", b"one\n", "one\n")
+    assert (heard.states, heard.end.state) == (["SUCCEEDED", "SUCCEEDED", "FAILED"], pb.End.FAILED)
+
+
+def test_a_cancel_ends_the_tree_within_its_grace(runtime, tmp_path):
+    async def story():
+        async with runtime() as it:
+            compute = await it.create(spec("j", tmp_path))
+            async with hosted(compute.address, tmp_path, a_job(f"trap '' TERM; {DETACHED}")) as host:
+                await host.start()
+                await host.printed(b"ready\n")
+                await host.drive.cancel(pb.USER, 0.2)
+                heard = await host.finish()
+                return heard.end, living(MARKER)
+
+    end, left = run(story())
+    assert (end.state, end.reason, left) == (pb.End.CANCELED, pb.USER, [])
+
+
+def test_a_job_that_is_over_its_time_is_ended(runtime, tmp_path):
+    async def story():
+        async with runtime() as it:
+            compute = await it.create(spec("j", tmp_path))
+            async with hosted(compute.address, tmp_path, a_job(DETACHED)) as host:
+                await host.start(timeout_s=0.5)
+                heard = await host.finish()
+                return heard.end, living(MARKER)
+
+    end, left = run(story())
+    assert (end.state, end.reason, left) == (pb.End.CANCELED, pb.TIMEOUT, [])
 
 
 # ---- What local alone promises
@@ -251,7 +314,7 @@ async def hosted_on(it, tmp_path):
 
 
 def test_a_harness_that_cannot_start_is_unavailable_with_its_own_words(tmp_path, monkeypatch):
-    monkeypatch.setattr("vole_runner.runtimes.local._program", lambda: [sys.executable, "-c", "raise SystemExit('no')"])
+    monkeypatch.setattr("vole_runner.runtimes.local.program", lambda: [sys.executable, "-c", "raise SystemExit('no')"])
 
     async def story():
         async with local(tmp_path) as it:

@@ -71,7 +71,7 @@ async def exit_of(forge: Forge | None, here: Path, *flags: str, **environ: str) 
         ("--label", "linux "),
         ("--repos", "My App"),
         ("--slots", "0"),
-        ("--runtime", "sandbox"),
+        ("--runtime", "container"),
         ("--frobnicate",),
         ("--host-key", "aa:bb"),
     ],

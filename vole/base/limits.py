@@ -159,6 +159,10 @@ MASKS_MAX = 1_000  # of one job; beyond, the step is failed rather than shown un
 STEP_VARIABLES_BYTES_MAX = 1 * MIB  # one VOLE_ENV or VOLE_PATH file
 LEFTOVER_GRACE_S = 1.0  # what a finished step left running gets between TERM and KILL
 STEP_KILL_S = 5.0  # a tree that KILL does not empty in this time is given up, and the harness with it
+JOB_MEMORY_MIN = 128 * MIB  # a harness alone takes 40
+JOB_PIDS_MIN = 32  # likewise, with its threads
+CONTAINER_START_S = 60  # an engine, from its start to the word of the harness in the container
+SANDBOX_TMP_BYTES = 1 * GIB  # of each folder of a sandbox that is memory: /tmp, /dev/shm, the home folder
 FENCES_REMEMBERED = 1_024  # jobs whose highest fence a harness keeps in mind
 
 # The web (SR-52, SR-53)

@@ -84,6 +84,8 @@ class Section:
         self._place = place
         self._nodes = nodes
         self._asked: dict[str, Section | None] = {}
+        self._items: list[Section] = []
+        self._skipped = False
 
     @property
     def present(self) -> bool:
@@ -171,6 +173,30 @@ class Section:
         self._asked[key] = inner
         return inner
 
+    def sections(self, key: str) -> tuple[Section, ...]:
+        """The mappings of the list at `key`; none where it is absent."""
+        self._asked[key] = None
+        node = self._value_node(key)
+        if node is None or _says_nothing(node):
+            return ()
+        if not isinstance(node, yaml.SequenceNode):
+            self._report.add(_Place.of(node), f"{self._full(key)}: expected a list, each item settings as `key: value`")
+            return ()
+        items = []
+        for number, item in enumerate(node.value, 1):
+            path = f"{self._full(key)}[{number}]"
+            items.append(Section(self._report, path, _Place.of(item), _mapping(self._report, path, item)))
+        self._items += items
+        return tuple(items)
+
+    def says(self, key: str) -> bool:
+        """Whether the file has `key` here."""
+        return key in self._nodes
+
+    def skip(self) -> None:
+        """Unknown keys are not named here: what this section is could not be read."""
+        self._skipped = True
+
     def problem(self, key: str, sentence: str) -> None:
         """Add a problem with the value at `key` that only its reader can see."""
         found = self._nodes.get(key)
@@ -183,12 +209,12 @@ class Section:
 
     def _name_unknown(self) -> None:
         for key, (node, _) in self._nodes.items():
-            if key not in self._asked:
+            if key not in self._asked and not self._skipped:
                 close = difflib.get_close_matches(key, self._asked, n=1)
                 known = ", ".join(sorted(self._asked)) or "nothing"
                 remedy = f"did you mean {close[0]}?" if close else f"known here: {known}"
                 self._report.add(_Place.of(node), f"{self._full(key)}: no such setting; {remedy}")
-        for inner in self._asked.values():
+        for inner in (*self._asked.values(), *self._items):
             if inner is not None:
                 inner._name_unknown()
 

@@ -1,24 +1,23 @@
 """What a runner is told by its file: `runner.yaml` as frozen values. Flags go before it; reads no environment.
 
-Every key has a flag of the same name; the file spares them.
+Every key but `runtimes` has a flag of the same name; the file spares them.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from vole.base import limits
 from vole.base.errors import Invalid
 from vole.base.labels import Label
-from vole.config import reading
+from vole.config import reading, runtimes
 from vole.config.reading import Section
+from vole.config.runtimes import RuntimeConfig
 
 FILE = "runner.yaml"
-RuntimeKind = Literal["local"]
-RUNTIMES_LATER = ("sandbox", "remote", "container")
 MIN_FREE_AUTO = "auto"
 
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
@@ -39,18 +38,22 @@ class RunnerConfig:
     slots: int | None = None
     work: Path | None = None
     runtime: str | None = None
+    runtimes: tuple[RuntimeConfig, ...] = ()
     min_free: int | None = None
     idle_timeout_s: float | None = None
     known_hosts: Path | None = None
     host_key: str | None = None
 
 
-def load(path: Path) -> RunnerConfig:
-    """The settings in `path`; relative paths count from its folder. Raises Invalid with every problem."""
-    return build(reading.read(path), path.absolute().parent)
+def load(path: Path, address: Callable[[str], str]) -> RunnerConfig:
+    """The settings in `path`; relative paths count from its folder. Raises Invalid with every problem.
+
+    `address` raises Invalid for what cannot be dialled: the rule is the runner's.
+    """
+    return build(reading.read(path), path.absolute().parent, address)
 
 
-def build(root: Section, folder: Path) -> RunnerConfig:
+def build(root: Section, folder: Path, address: Callable[[str], str]) -> RunnerConfig:
     """The settings under `root`. Raises Invalid with every problem of the file."""
     config = RunnerConfig(
         server=root.text("server", None),
@@ -61,7 +64,8 @@ def build(root: Section, folder: Path) -> RunnerConfig:
         only=root.boolean("only", False),
         slots=root.integer("slots", None, least=1, most=limits.RUNNER_SLOTS_MAX),
         work=root.path("work", None, folder),
-        runtime=root.value("runtime", None, runtime),
+        runtime=root.value("runtime", None, runtimes.runtime_name),
+        runtimes=runtimes.entries(root, folder, address),
         min_free=root.size("min_free", None),
         idle_timeout_s=root.duration_s("idle_timeout", None),
         known_hosts=root.path("known_hosts", None, folder),
@@ -97,12 +101,3 @@ def host_key(text: str) -> str:
     if not _FINGERPRINT.fullmatch(text):
         raise Invalid(f"{text[:80]!r} is no host key fingerprint; it looks like SHA256: and 43 characters")
     return text
-
-
-def runtime(text: str) -> RuntimeKind:
-    """A runtime that this version has. Another one is refused by name, never replaced by a weaker one."""
-    if text == "local":
-        return "local"
-    if text in RUNTIMES_LATER:
-        raise Invalid(f"the runtime {text!r} is not built yet; this version has: local")
-    raise Invalid(f"{text[:80]!r} is no runtime; this version has: local")

@@ -8,54 +8,30 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-import vole
-import vole_runner
 from vole.base import limits, log
 from vole.base.errors import Invalid, Unavailable, VoleError
+from vole.config.runtimes import Kind
 from vole_runner.harness.environment import listed
 from vole_runner.harness.processes import adopt_orphans, below, signal_groups
-from vole_runner.runtimes.dial import Connection, target
+from vole_runner.runtimes.child import Child, described, is_ready, program, spawn
+from vole_runner.runtimes.dial import target
 from vole_runner.runtimes.runtime import (
     ComputeState,
     Descriptor,
     ForkOpts,
     Incarnation,
     JobSpec,
-    Kind,
     RuntimeCapabilities,
     SnapshotKind,
     SnapshotRef,
 )
 
 _log = log.get("vole_runner.runtimes")
-
-
-@dataclass(frozen=True)
-class Child:
-    """One harness process and where it listens."""
-
-    process: asyncio.subprocess.Process
-    socket: Path
-    said: Path  # what it wrote to stderr
-
-    @property
-    def address(self) -> str:
-        return f"unix://{self.socket}"
-
-    @property
-    def alive(self) -> bool:
-        """Asked of the kernel: asyncio learns of an end a little later."""
-        try:
-            return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-        except ChildProcessError:
-            return False
 
 
 class LocalRuntime:
@@ -94,7 +70,7 @@ class LocalRuntime:
         """What a waiting harness says. Raises Unavailable."""
         child = await self._take()
         try:
-            return await _described(child)
+            return await described(child.address)
         finally:
             self._idle.append(child)
 
@@ -153,31 +129,11 @@ class LocalRuntime:
         return await self._start()
 
     async def _start(self) -> Child:
-        stem = f"h-{next(self._numbers)}"
-        socket, said = self._home / f"{stem}.sock", self._home / f"{stem}.err"
-        with said.open("wb") as errors:
-            process = await asyncio.create_subprocess_exec(
-                *_program(),
-                *("--listen", f"unix://{socket}", "--parent", str(os.getpid())),
-                env=self._environ,
-                cwd="/",
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-            )
-        child = Child(process, socket, said)
-        assert process.stdout is not None
-        try:
-            async with asyncio.timeout(limits.HARNESS_ANSWER_S):
-                ready = await process.stdout.readline()
-        except TimeoutError:
-            ready = b""
-        except asyncio.CancelledError:
-            process.kill()
-            raise
-        if not ready:
-            why = said.read_text("utf-8", "replace").strip()[-limits.PROBLEM_CHARS_MAX :]
+        socket = self._home / f"h-{next(self._numbers)}.sock"
+        words = (*program(), "--listen", f"unix://{socket}", "--parent", str(os.getpid()))
+        child = await spawn(words, socket, self._environ)
+        if not await is_ready(child, limits.HARNESS_ANSWER_S):
+            why = child.last_words
             await self._end(child)
             raise Unavailable(f"the local harness did not start: {why or 'it said nothing'}")
         return child
@@ -199,30 +155,9 @@ class LocalRuntime:
             path.unlink(missing_ok=True)
 
 
-def _program() -> list[str]:
-    """How the harness is started: without the keeper's folder, paths and PYTHON* variables.
-
-    From a checkout the two roots are named; installed, the interpreter finds the package by itself.
-    """
-    roots = sorted({str(Path(package).resolve().parent.parent) for package in (vole.__file__, vole_runner.__file__)})
-    module = "vole_runner.harness"
-    if all(Path(root).name == "site-packages" for root in roots):
-        return [sys.executable, "-I", "-m", module]
-    run = f"import sys, runpy; sys.path[:0] = {roots!r}; runpy.run_module({module!r}, run_name='__main__')"
-    return [sys.executable, "-I", "-c", run]
-
-
-async def _described(child: Child) -> Descriptor:
-    connection = Connection(child.address)
-    try:
-        return await connection.describe()
-    finally:
-        await connection.aclose()
-
-
 async def _reusable(child: Child) -> bool:
     try:
-        said = await _described(child)
+        said = await described(child.address)
     except VoleError:
         return False
     return said.max_jobs > 0 and said.running_jobs == 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import Literal, Protocol
+from typing import Protocol
 
-Kind = Literal["local", "sandbox", "remote", "container"]
+from vole.config.runtimes import Kind
 
 
 class Resumability(Enum):

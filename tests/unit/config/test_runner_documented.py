@@ -17,7 +17,7 @@ def _example() -> str:
 
 
 def test_the_example_is_in_order_and_says_what_it_says(tmp_path):
-    config = runner.build(reading.parse(_example(), runner.FILE), tmp_path)
+    config = runner.build(reading.parse(_example(), runner.FILE), tmp_path, str)
 
     assert (config.labels, config.repos, config.slots) == (("linux", "arm64"), ("app", "lib"), 2)
     assert (config.min_free, config.idle_timeout_s) == (1 << 30, 1800.0)

@@ -71,7 +71,7 @@ def test_a_filter_that_no_repository_can_have_exits_4(tmp_path: Path, name: str)
     assert exit_code(refused.value) == 4
 
 
-@pytest.mark.parametrize("runtime", ["sandbox", "remote", "container", "podman"])
+@pytest.mark.parametrize("runtime", ["remote", "container", "podman"])
 def test_a_runtime_that_is_not_there_is_refused_by_name(tmp_path: Path, runtime: str) -> None:
     with pytest.raises(Invalid, match=runtime):
         settled(tmp_path, runtime=runtime)
