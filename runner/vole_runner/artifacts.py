@@ -34,6 +34,8 @@ class Found:
 
 def find(plan: ArtifactPlan, work: Path) -> list[tuple[str, Path]]:
     """The files that the artifact's patterns leave, by path. Raises Exhausted and Invalid, naming what is wrong."""
+    if work.is_symlink():
+        raise Invalid("the job put a link in the place of its work folder")
     root = Path(os.path.realpath(work))
     found: list[tuple[str, Path]] = []
     for path in _walk(root, ""):

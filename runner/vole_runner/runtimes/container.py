@@ -114,7 +114,9 @@ class Engine:
         words = ["--rm", "--name", name, "--label", f"{_LABEL}={self._mark}", "--pull", "never", "--log-driver", "none"]
         words += ["--network", config.network, "--hostname", "vole", "--read-only", "--cap-drop", "ALL"]
         words += ["--security-opt", "no-new-privileges", "--user", f"{os.getuid()}:{os.getgid()}", "--workdir", "/"]
-        words += ["--userns", "keep-id"] if self._engine == "podman" and os.getuid() != 0 else []
+        words += ["--shm-size", str(limits.SANDBOX_TMP_BYTES)]
+        if self._engine == "podman":
+            words += ["--read-only-tmpfs=false", *(["--userns", "keep-id"] if os.getuid() != 0 else [])]
         for folder in ("/tmp", HOME):  # noqa: S108  the container's own
             words += ["--tmpfs", f"{folder}:rw,mode=1777,size={limits.SANDBOX_TMP_BYTES}"]
         environ = {name: self._environ[name] for name in _PASSED if name in self._environ} | {"HOME": HOME}

@@ -37,6 +37,8 @@ class Sight:
         for folder in _IN_MEMORY:
             self._add("--size", str(limits.SANDBOX_TMP_BYTES), "--tmpfs", folder)
         self._add("--remount-ro", "/dev")
+        # Of a runner that is root, the kernel's settings in /proc/sys belong to the sandbox's user.
+        self._add("--remount-ro", "/proc")
         found = os.path.realpath("/etc/resolv.conf")
         if resolver and not found.startswith("/etc/"):
             self._add("--ro-bind-try", found, found)

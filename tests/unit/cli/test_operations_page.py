@@ -21,7 +21,7 @@ def table_below(heading: str) -> dict[str, str]:
 
 
 def test_the_example_is_the_file_that_init_writes() -> None:
-    example, _runner_yaml = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    example, *_of_runners = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 
     assert example == server.template()
     server.build(reading.parse(example, "vole.yaml"), Paths(Path("/srv")))

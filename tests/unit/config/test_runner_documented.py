@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from vole.config import reading, runner
+from vole.config.runtimes import Bounds
 
 PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
 
@@ -21,6 +22,20 @@ def test_the_example_is_in_order_and_says_what_it_says(tmp_path):
 
     assert (config.labels, config.repos, config.slots) == (("linux", "arm64"), ("app", "lib"), 2)
     assert (config.min_free, config.idle_timeout_s) == (1 << 30, 1800.0)
+
+
+def test_the_example_of_runtimes_is_in_order(tmp_path):
+    text = PAGE.read_text("utf-8").split("\n### Runtimes\n", 1)[1]
+    example = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[0]
+
+    small, image = runner.build(reading.parse(example, runner.FILE), tmp_path, str).runtimes
+
+    assert (small.kind, small.bounds, image.kind, image.image) == (
+        "sandbox",
+        Bounds(1 << 30, 512, 1.5),
+        "container",
+        "localhost/ci:1",
+    )
 
 
 def test_every_key_is_in_the_example():
