@@ -176,7 +176,7 @@ def a_harness(
     socket = home / "h.sock"
     with (home / "h.err").open("wb") as errors:
         process = subprocess.Popen(
-            [*child.program(), "--listen", f"unix://{socket}"],
+            [*child.program(), "serve", "--listen", f"unix://{socket}"],
             env=env if env is not None else {"PATH": os.environ["PATH"], "HOME": str(home), "TZ": "UTC"},
             stdin=subprocess.PIPE,  # open for good: a step that inherited it would wait
             stdout=subprocess.PIPE,

@@ -1,24 +1,29 @@
-"""`vole-harness --listen unix:///path`: serve one harness until told to end. Reads no file, opens no port."""
+"""`vole-harness serve --listen ADDRESS`: serve one harness until told to end. Holds no key, and dials nobody."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import hmac
 import os
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
+import grpc
 import grpc.aio
 
 from vole.base import limits, supervise
 from vole.base.bell import Bells
 from vole.base.clock import SystemClock
 from vole.base.entropy import SystemEntropy
-from vole.base.errors import Invalid
+from vole.base.errors import Invalid, VoleError
 from vole_runner.harness.environment import listed
+from vole_runner.harness.listening import SocketPath, checked
 from vole_runner.harness.processes import Processes
-from vole_runner.harness.service import Harness
+from vole_runner.harness.service import Context, Harness
 
 READY = b"ready\n"  # on stdout, once the socket answers
 
@@ -28,31 +33,49 @@ _PARTING_S = 0.2  # for what is still on the wire when every attempt has ended
 _SERVER_OPTIONS = (("grpc.so_reuseport", 0),)
 
 
-def socket_path(address: str) -> Path:
-    """The path in `unix:///path`. Raises Invalid for another form, a long path, or one where something stands."""
-    path = Path(address.removeprefix("unix://"))
-    if not address.startswith("unix:///") or len(bytes(path)) > limits.SOCKET_PATH_BYTES_MAX:
-        most = limits.SOCKET_PATH_BYTES_MAX
-        raise Invalid(f"--listen {address[:160]!r}: unix:///path with at most {most} bytes of path is needed")
-    if os.path.lexists(path):
-        raise Invalid(f"--listen {address!r}: something stands there; gRPC would take the address over unseen")
-    return path
+class Bearer(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Lets in who names the token, whatever they call."""
+
+    def __init__(self, token: bytes) -> None:
+        self._token = b"Bearer " + token
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], call: grpc.HandlerCallDetails
+    ) -> Any:
+        given = dict(call.invocation_metadata).get("authorization", "")
+        raw = given if isinstance(given, bytes) else given.encode()
+        if hmac.compare_digest(raw, self._token):
+            return await continuation(call)
+        return grpc.stream_stream_rpc_method_handler(_refused)
 
 
-class Socket:
+async def _refused(_frames: object, context: Context) -> None:
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, "this harness wants its token (token-file)")
+
+
+class Listener:
     """The service that listens."""
 
     name = "harness"
 
-    def __init__(self, path: Path, harness: Harness) -> None:
-        self._path = path
+    def __init__(self, address: str, harness: Harness, token: bytes | None) -> None:
+        self._address = address
         self._harness = harness
-        self._server = grpc.aio.server(options=_SERVER_OPTIONS)
+        guards = [] if token is None else [Bearer(token)]
+        self._server = grpc.aio.server(options=_SERVER_OPTIONS, interceptors=guards)
 
     async def start(self) -> None:
+        """Raises Invalid or Conflict where the address cannot be had."""
         self._harness.add_to(self._server)
-        self._server.add_insecure_port(f"unix:{self._path}")
+        path = Path(self._address.removeprefix("unix://")) if self._address.startswith("unix:") else None
+        claim = None if path is None else SocketPath(path)
+        try:
+            self._server.add_insecure_port(self._address if path is None else f"unix:{path}")
+        except RuntimeError:
+            raise Invalid(f"{self._address}: it cannot be listened on; is another program there?") from None
         await self._server.start()
+        if claim is not None:
+            claim.bound()
         sys.stdout.buffer.write(READY)
         sys.stdout.buffer.flush()
 
@@ -67,7 +90,7 @@ class Socket:
         await self._server.stop(grace=_PARTING_S)
 
 
-async def serve(path: Path, parent: int | None) -> None:
+async def serve(asked: argparse.Namespace, address: str, token: bytes | None) -> None:
     """Serve until TERM or INT, or until `parent` is not our parent any more."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -75,28 +98,58 @@ async def serve(path: Path, parent: int | None) -> None:
         loop.add_signal_handler(number, stop.set)
 
     async def watch_parent() -> None:
-        if parent is not None and os.getppid() != parent:
+        if asked.parent is not None and os.getppid() != asked.parent:
             stop.set()
 
     async with asyncio.TaskGroup() as attempts:
         processes = Processes(loop)
-        harness = Harness(processes, SystemClock(), SystemEntropy(), listed(os.environ), attempts)
+        labels = dict(label.partition("=")[::2] for label in asked.label)
+        harness = Harness(processes, SystemClock(), SystemEntropy(), listed(os.environ), labels, attempts)
         watch = supervise.Sweep("parent", watch_parent, limits.HARNESS_HEARTBEAT_S)
-        await supervise.run([Socket(path, harness)], [watch], Bells(), stop)
+        await supervise.run([Listener(address, harness, token)], [watch], Bells(), stop)
 
 
 def main() -> None:
-    """The program. Exit 2 for an address that cannot be served."""
-    parser = argparse.ArgumentParser(prog="vole-harness", description="Runs the steps of jobs; holds no key.")
-    parser.add_argument("--listen", required=True, metavar="ADDRESS", help="unix:///path, in a private folder")
-    parser.add_argument("--parent", type=int, metavar="PID", help="end when this is not the parent process any more")
+    """The program. Exit 2 for what it cannot do as asked, with one line that says why."""
+    parser = _parser()
     asked = parser.parse_args()
     os.umask(0o077)
     try:
-        path = socket_path(asked.listen)
-    except Invalid as refusal:
-        parser.error(refusal.sentence)
-    asyncio.run(serve(path, asked.parent))
+        address = checked(asked.listen, plaintext=asked.allow_plaintext)
+        token = None if asked.token_file is None else _token(asked.token_file)
+        asyncio.run(serve(asked, address, token))
+    except* VoleError as refusals:
+        parser.exit(2, f"{parser.prog}: {_first(refusals)}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="vole-harness", description="Runs the steps of jobs; holds no key.")
+    serving = parser.add_subparsers(required=True).add_parser("serve", help="serve one job at a time until TERM")
+    serving.add_argument("--listen", required=True, metavar="ADDRESS", help="unix:///path, or host:port")
+    serving.add_argument(
+        "--label", action="append", default=[], metavar="LABEL", help="NAME or NAME=VALUE; again for more"
+    )
+    serving.add_argument("--token-file", type=Path, metavar="FILE", help="whoever calls has to name what is in it")
+    serving.add_argument("--allow-plaintext", action="store_true", help="listen in cleartext beyond this machine")
+    serving.add_argument("--parent", type=int, metavar="PID", help="end when this is not the parent process any more")
+    return parser
+
+
+def _token(path: Path) -> bytes:
+    try:
+        token = path.read_bytes().strip()
+    except OSError as error:
+        raise Invalid(f"--token-file {path}: {error.strerror}") from None
+    if not 16 <= len(token) <= limits.TEXT_CHARS_MAX or not token.isascii():
+        raise Invalid(f"--token-file {path}: a token of 16 to {limits.TEXT_CHARS_MAX} ASCII characters is needed")
+    return token
+
+
+def _first(refusals: BaseExceptionGroup[VoleError]) -> str:
+    one: BaseException = refusals
+    while isinstance(one, BaseExceptionGroup):
+        one = one.exceptions[0]
+    return str(one)
 
 
 if __name__ == "__main__":

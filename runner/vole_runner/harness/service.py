@@ -71,11 +71,18 @@ class Harness:
     """Describe and Run. `group` is where attempts live: one outlives its stream by the orphan limit."""
 
     def __init__(
-        self, processes: Processes, clock: Clock, entropy: Entropy, base: Mapping[str, str], group: asyncio.TaskGroup
+        self,
+        processes: Processes,
+        clock: Clock,
+        entropy: Entropy,
+        base: Mapping[str, str],
+        labels: Mapping[str, str],
+        group: asyncio.TaskGroup,
     ) -> None:
         self._processes = processes
         self._clock = clock
         self._base = base
+        self._labels = labels
         self._group = group
         self._instance = entropy.token()
         self._attempt: Attempt | None = None
@@ -261,6 +268,7 @@ class Harness:
             version=vole.__version__,
             instance_id=self._instance,
             capabilities=pb.Capabilities(resumability=pb.RESTART_ONLY, reattach=True),
+            labels=self._labels,
             step_kinds=["run"],
             max_jobs=0 if self._unfit else 1,
             running_jobs=0 if self._attempt is None else 1,

@@ -98,6 +98,7 @@ class Spool:
         self._logs.clear()
         self._acked, self._log_acked = events_from - 1, log_from - 1
         self._unacked_bytes = sum(len(frame.log.data) for frame in self._queue)
+        self.nudge()
 
     def nudge(self) -> None:
         """Let whoever waits for room look again."""

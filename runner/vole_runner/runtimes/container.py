@@ -42,7 +42,7 @@ class Engine:
         name = f"vole-{self._mark}-{next(self._numbers)}"
         argv = self._words("run", *self._place(name), *_bind(str(sockets), SOCKETS))
         argv += _bind(folder, folder) if folder else []
-        argv += self._image("--listen", f"unix://{SOCKETS}/h.sock")
+        argv += self._image("serve", "--listen", f"unix://{SOCKETS}/h.sock")
         place = Place(self, name, await spawn(argv, sockets / "h.sock", _own_environ()))
         try:
             ready = await is_ready(place.child, limits.CONTAINER_START_S)

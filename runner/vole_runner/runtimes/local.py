@@ -52,7 +52,7 @@ class LocalRuntime:
         target(f"unix://{home / 'h-999999.sock'}")
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         home.chmod(0o700)
-        for old in (*home.glob("h-*.sock"), *home.glob("h-*.err")):
+        for old in home.glob("h-*.*"):
             old.unlink()
         # A harness that is killed leaves its step's processes to us, not to init.
         adopt_orphans()
@@ -130,7 +130,7 @@ class LocalRuntime:
 
     async def _start(self) -> Child:
         socket = self._home / f"h-{next(self._numbers)}.sock"
-        words = (*program(), "--listen", f"unix://{socket}", "--parent", str(os.getpid()))
+        words = (*program(), "serve", "--listen", f"unix://{socket}", "--parent", str(os.getpid()))
         child = await spawn(words, socket, self._environ)
         if not await is_ready(child, limits.HARNESS_ANSWER_S):
             why = child.last_words
@@ -151,8 +151,8 @@ class LocalRuntime:
             await child.process.wait()
         if child.process.returncode != 0:
             await _end_abandoned(folder)
-        for path in (child.socket, child.said):
-            path.unlink(missing_ok=True)
+        for path in self._home.glob(f"{child.socket.stem}.*"):
+            path.unlink()
 
 
 async def _reusable(child: Child) -> bool:

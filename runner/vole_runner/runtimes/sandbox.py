@@ -48,7 +48,7 @@ class Bubblewrap:
         held_out, held = os.pipe()
         argv = self._words(sockets, folder)
         argv += ["--info-fd", str(info_in), "--block-fd", str(held_out)]
-        argv += ["--", *program(), "--listen", f"unix://{SOCKETS}/h.sock"]
+        argv += ["--", *program(), "serve", "--listen", f"unix://{SOCKETS}/h.sock"]
         try:
             child = await spawn(argv, sockets / "h.sock", self._environ, pass_fds=(info_in, held_out))
         except BaseException:

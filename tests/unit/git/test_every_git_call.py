@@ -18,7 +18,8 @@ SHELLS = {"system", "popen", "create_subprocess_shell", "subprocess_shell", "get
 BUILDERS = {
     "vole/git/service.py", "vole/git/version.py", "vole/base/offload.py",
     "vole/cli/demo.py", "vole/cli/running.py", "vole/cli/temporary.py",
-    "runner/vole_runner/source.py", "runner/vole_runner/runtimes/local.py", "runner/vole_runner/harness/processes.py",
+    "runner/vole_runner/source.py", "runner/vole_runner/harness/processes.py",
+    *(f"runner/vole_runner/runtimes/{name}.py" for name in ("child", "sandbox", "container")),
 }  # fmt: skip
 
 

@@ -114,6 +114,22 @@ def test_chunks_are_bounded_and_name_their_offset():
     assert [frame.log.seq for frame in frames] == list(range(1, len(frames) + 1))
 
 
+def test_what_a_host_that_comes_back_has_makes_room_too():
+    async def story():
+        spool = a_spool(window=1)
+        spool.chunk("1", pb.STDOUT, 0, b"x")
+        await anext(spool.frames())
+        waiting = asyncio.ensure_future(spool.changed())
+        await asyncio.sleep(0)
+
+        spool.replay(events_from=1, log_from=2)
+
+        await asyncio.wait_for(waiting, 1)
+        return spool.full
+
+    assert not run(story())
+
+
 def test_a_full_window_holds_the_pump_until_an_ack_comes():
     async def story():
         spool = a_spool(window=CHUNK)
@@ -126,16 +142,16 @@ def test_a_full_window_holds_the_pump_until_an_ack_comes():
         for _ in range(200):
             await asyncio.sleep(0)
         held = log.bytes
-        frames = spool.frames()
-        while not writer.done():
-            await anext(frames)
-            spool.ack(log_through=10_000)
-            await asyncio.sleep(0)
+
+        async def acknowledging():
+            async for frame in spool.frames():
+                spool.ack(log_through=frame.log.seq)
+
+        reader = asyncio.create_task(acknowledging())
+        await writer
         os.close(writing)
-        while not pumping.done():
-            await anext(frames)
-            spool.ack(log_through=10_000)
-            await asyncio.sleep(0)
+        await pumping
+        reader.cancel()
         return held, log.bytes
 
     held, whole = run(story())
