@@ -47,6 +47,7 @@ _log = log.get("vole_runner.attempt")
 T = TypeVar("T")
 
 SOURCE_TRIES = 3
+_DEMAND = Demand()  # no key of a job asks anything of the place it runs in yet
 End = Literal["cancelled", "timed_out", "stopped", "fenced"]
 _REASONS = {"cancelled": pb.USER, "timed_out": pb.TIMEOUT, "stopped": pb.INTERNAL, "fenced": pb.SUPERSEDED}
 
@@ -92,7 +93,8 @@ class Attempt:
         self._told = asyncio.Event()
         self._steps: Steps | None = None
         self._spool = Spool(desk.folders.spool(self.lease))
-        self._seat = desk.placer.take()
+        self._seat = desk.placer.take(job.address, _DEMAND)
+        self._held: Held | None = None
         self._marks: list[Mark] = []
         self._marks_sent = 0
 
@@ -108,10 +110,9 @@ class Attempt:
 
     async def run(self) -> str:
         """What became of it, for people."""
-        held = self._desk.renewals.take(self.lease, self._job.lease.ttl_s, self._progress, self.fence)
         shipping = asyncio.create_task(self._ship())
         try:
-            return await self._story(held, shipping)
+            return await self._story(shipping)
         except Fenced:
             return "the lease is over; another runner has the job, or it was cancelled"
         finally:
@@ -122,8 +123,8 @@ class Attempt:
             if not await asyncio.to_thread(remove_tree, self._seat.folder):
                 _log.warning("the work folder could not be removed whole", job=self._job.address)
 
-    async def _story(self, held: Held, shipping: asyncio.Task[None]) -> str:
-        outcome, files = await self._outcome(held)
+    async def _story(self, shipping: asyncio.Task[None]) -> str:
+        outcome, files = await self._outcome()
         if self._ending is not None and self._ending.kind == "fenced":
             raise Fenced("the lease is over")
         if outcome.conclusion is None:
@@ -131,13 +132,14 @@ class Attempt:
             await asyncio.wait({shipping}, timeout=self._times.grace_s)  # what it said so far is worth reading
             self._desk.send(Handback(self.lease.job, self.lease.epoch, outcome.reason[: limits.TEXT_CHARS_MAX]))
             return f"handed back: {outcome.reason}"
+        self._start()  # a result is one of a lease that was started
         await self._unless_fenced(self._report(outcome, files, shipping))
         return f"{outcome.conclusion}{f': {outcome.reason}' if outcome.reason else ''}"
 
-    async def _outcome(self, held: Held) -> tuple[Outcome, tuple[ArtifactFile, ...]]:
+    async def _outcome(self) -> tuple[Outcome, tuple[ArtifactFile, ...]]:
         """What came of it. What another machine might do better has no conclusion: it is handed back."""
         try:
-            plan, outcome = await self._seated(held)
+            plan, outcome = await self._seated()
             if outcome.conclusion in ("success", "failure", "timed_out") and self._ending is None:
                 return await self._unless_told(self._keep(plan, outcome, self._seat.folder / "work"))
         except _EndedEarly:
@@ -165,19 +167,45 @@ class Attempt:
             return Outcome(kind)
         return Outcome(None, "the runner was stopped")
 
-    async def _seated(self, held: Held) -> tuple[JobPlan, Outcome]:
+    async def _seated(self) -> tuple[JobPlan, Outcome]:
         """The steps, from nothing to none of them left: the slot is not free before that (SR-31)."""
         try:
             plan = self._plan()
-            await self._unless_told(self._prepare(plan, self._seat.folder / "work", held))
-            self._seat, drive = await self._unless_told(self._desk.placer.place(self._seat, Demand()))
+            drive = await self._unless_told(self._admitted(plan))
             return plan, await self._run_steps(plan, drive, self._seat.folder)
         finally:
             await self._desk.placer.free(self._seat)
             self._desk.placer.refill()
 
-    async def _prepare(self, plan: JobPlan, work: Path, held: Held) -> None:
-        """Sources and needed artifacts in place, and the lease confirmed: no step begins before that."""
+    async def _admitted(self, plan: JobPlan) -> Drive:
+        """A harness past the gate, the sources in place, the lease confirmed: no step begins before all three.
+
+        The gate comes before `started`, so that its no costs the job no attempt; unless it takes so long that the lease
+        would go back for that.
+        """
+        placing = asyncio.create_task(self._desk.placer.place(self._seat, _DEMAND))
+        try:
+            await asyncio.wait({placing}, timeout=self._times.start_window_s * 3 / 4)
+            if placing.done():
+                placing.result()
+            held = self._start()
+            await self._prepare(plan, self._seat.folder / "work")
+            self._seat, drive = await placing
+            await held.confirmed.wait()
+            return drive
+        finally:
+            placing.cancel()
+            await asyncio.gather(placing, return_exceptions=True)
+
+    def _start(self) -> Held:
+        """Say `started`, once."""
+        if self._held is None:
+            ttl_s = self._job.lease.ttl_s
+            self._held = self._desk.renewals.take(self.lease, ttl_s, self._progress, self.fence, self._leased_at)
+        return self._held
+
+    async def _prepare(self, plan: JobPlan, work: Path) -> None:
+        """Sources and needed artifacts in place."""
         wanted = Wanted(plan.repository, plan.commit, plan.checkout_depth)
         for tries_left in reversed(range(SOURCE_TRIES)):
             try:
@@ -189,7 +217,6 @@ class Attempt:
                 if not tries_left:
                     raise
                 await asyncio.sleep(limits.RECONNECT_S[0])
-        await held.confirmed.wait()
 
     async def _run_steps(self, plan: JobPlan, drive: Drive, folder: Path) -> Outcome:
         self._steps = steps = Steps(drive, plan, self._spool, self._desk.clock, self._mark)

@@ -180,19 +180,25 @@ class Keeper:
 
     async def _lease(self, number: int) -> Job | None:
         """The next job of a slot; None when there will be none. It may have been asked for with the last result."""
-        await (self._asking.pop(number, None) or self._ask(number))
-        parked = self._parked[number]
+        asking = self._asking.pop(number, None) or asyncio.create_task(self._ask(number))
         draining = asyncio.create_task(self._draining.wait())
         try:
+            await asyncio.wait({asking, draining}, return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                return None
+            asking.result()
+            parked = self._parked[number]
             waited: set[asyncio.Future[Any]] = {parked.answer, draining}
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             answer = parked.answer.result() if parked.answer.done() else None
             return answer if isinstance(answer, Job) else None
         finally:
+            asking.cancel()
             draining.cancel()
-            del self._parked[number]
+            self._parked.pop(number, None)
 
     async def _ask(self, number: int) -> None:
+        await self._placer.up()
         want = await self._want(number, self._entropy.token())
         self._parked[number] = _Parked(want, asyncio.get_running_loop().create_future())
         self._uplink.send(want)

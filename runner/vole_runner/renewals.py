@@ -59,10 +59,17 @@ class Renewals:
         self._renew_at = clock.now()
         self._changed = asyncio.Event()
 
-    def take(self, lease: LeaseRef, ttl_s: float, progress: Callable[[], Renewal], let_go: Callable[[], None]) -> Held:
-        """Hold `lease` and say `started`, which counts as the first renewal once it is answered."""
+    def take(
+        self,
+        lease: LeaseRef,
+        ttl_s: float,
+        progress: Callable[[], Renewal],
+        let_go: Callable[[], None],
+        since: Moment | None = None,
+    ) -> Held:
+        """Hold `lease`, which came at `since`, and say `started`: the first renewal once it is answered."""
         now = self._clock.now()
-        held = Held(Hold(lease_times(ttl_s), now), progress, let_go, asyncio.Event())
+        held = Held(Hold(lease_times(ttl_s), now if since is None else since), progress, let_go, asyncio.Event())
         self._held[lease] = held
         self._say(Started(lease.job, lease.epoch))
         self._renew_at = after(now, seconds(self.renew_s)) if len(self._held) == 1 else self._renew_at
