@@ -16,11 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness_host import a_harness
 from vole.config.runtimes import Bounds, RuntimeConfig
 from vole_runner.harness.environment import listed
 from vole_runner.runtimes import choose
 from vole_runner.runtimes.container import Engine
 from vole_runner.runtimes.owned import OwnedRuntime
+from vole_runner.runtimes.remote import RemoteRuntime
 from vole_runner.runtimes.runtime import Runtime
 from vole_runner.runtimes.sandbox import Bubblewrap
 
@@ -71,11 +73,21 @@ def container_config(bounds: Bounds = FREE) -> RuntimeConfig:
     )
 
 
+@asynccontextmanager
+async def remote(folder: Path, **_: object) -> AsyncIterator[Runtime]:
+    """A harness that is there already, and goes on when the runtime is closed."""
+    folder.mkdir(exist_ok=True)
+    with a_harness(folder) as (address, _):
+        async with _closed(RemoteRuntime("here", address)) as it:
+            yield it
+
+
 OWNED = [
     pytest.param(sandbox, id="sandbox", marks=pytest.mark.needs("bwrap", "userns")),
     pytest.param(container, id="container", marks=pytest.mark.needs("podman")),
 ]
 OF_THIS_MACHINE = [pytest.param(local, id="local"), *OWNED]
+EVERY = [*OF_THIS_MACHINE, pytest.param(remote, id="remote")]
 
 
 @asynccontextmanager

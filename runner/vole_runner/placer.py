@@ -38,6 +38,7 @@ class Seat:
 
     folder: Path
     coming: asyncio.Task[Placed]
+    ahead: bool  # made before there was a job
     job: str | None = None
 
 
@@ -68,14 +69,14 @@ class Placer:
     def refill(self) -> None:
         """Make the next seat ready, behind everybody's back."""
         if self._spare_wanted and self._spare is None and self._up.is_set():
-            self._spare = self._seat(Demand())
+            self._spare = self._seat(Demand(), ahead=True)
 
     def take(self, job: str, demand: Demand) -> Seat:
         """A seat for an attempt of `job`: the one that is ready, or a new one. It must be given to `free`."""
         if job in self._jobs:
-            return Seat(self._new_folder(), asyncio.create_task(_busy(job)))
+            return Seat(self._new_folder(), asyncio.create_task(_busy(job)), ahead=False)
         self._jobs.add(job)
-        seat, self._spare = self._spare or self._seat(demand), None
+        seat, self._spare = self._spare or self._seat(demand, ahead=False), None
         return replace(seat, job=job)
 
     async def place(self, seat: Seat, demand: Demand) -> tuple[Seat, Drive]:
@@ -114,9 +115,9 @@ class Placer:
             await self.free(self._spare)
         await self._runtime.aclose()
 
-    def _seat(self, demand: Demand) -> Seat:
+    def _seat(self, demand: Demand, *, ahead: bool) -> Seat:
         folder = self._new_folder()
-        return Seat(folder, asyncio.create_task(self._make(folder, demand)))
+        return Seat(folder, asyncio.create_task(self._make(folder, demand)), ahead)
 
     def _admit(self, demand: Demand, offered: Descriptor) -> None:
         for asked, code in ((Demand(), UNFIT), (demand, UNPLACEABLE)):
@@ -132,7 +133,7 @@ class Placer:
             placed = seat.coming.result()
             described = await placed.connection.describe()
         except VoleError as error:
-            if error.code == UNPLACEABLE:
+            if error.code == UNPLACEABLE or not seat.ahead:
                 raise
             _log.warning("the harness that waited is gone", why=error.sentence)
         else:
@@ -155,7 +156,7 @@ class Placer:
         """Describe, gate, create, dial, gate. Refused before `create` nothing was made, after it nothing is left."""
         self._admit(demand, await self._runtime.describe())
         incarnation = await self._runtime.create(JobSpec(uid=folder.name, folder=str(folder)))
-        connection = Connection(incarnation.address)
+        connection = Connection(incarnation.address, token=incarnation.token)
         try:
             drive = await connection.open()
             self._admit(demand, drive.hello)

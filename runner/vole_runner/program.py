@@ -56,7 +56,13 @@ async def run(settings: Settings) -> int:
         uplink = Uplink(target, hello(settings, entropy.token()), entropy, impatient=impatient)
         hidden = (Path.home(), settings.key.parent, settings.key, settings.work)
         runtime = await make(settings.runtime, folders.sockets, settings.slots, os.environ, hidden)
-        keeper = Keeper(_manner(settings), uplink, folders, Placer(runtime, folders.fresh, spare=True), clock, entropy)
+        placer = Placer(
+            runtime,
+            folders.fresh,
+            spare=settings.runtime.kind != "remote",  # what waits there would keep a slot of somebody else's
+            pinned_id=settings.runtime.descriptor_id,
+        )
+        keeper = Keeper(_manner(settings), uplink, folders, placer, clock, entropy)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, keeper.terminate)
         loop.add_signal_handler(signal.SIGINT, keeper.interrupt)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.aio import run
 from tests.harness_host import a_job, gone, hosted, ran
-from tests.runtimes import OF_THIS_MACHINE, living
+from tests.runtimes import EVERY, OF_THIS_MACHINE, living
 from vole.base.errors import Invalid, Unavailable
 from vole.wire import harness_pb2 as pb
 from vole_runner.runtimes.dial import Connection
@@ -50,13 +50,18 @@ MARKER = f"30{os.getpid()}"
 DETACHED = f"(setsid sleep {MARKER} &); sleep 0.1; echo ready; sleep {MARKER}"
 
 
+@pytest.fixture(params=EVERY)
+def anywhere(request, tmp_path):
+    return lambda: request.param(tmp_path)
+
+
 def spec(uid, folder=""):
     return JobSpec(uid, str(folder))
 
 
-def test_it_describes_the_harness_that_it_has(runtime):
+def test_it_describes_the_harness_that_it_has(anywhere):
     async def story():
-        async with runtime() as it:
+        async with anywhere() as it:
             return await it.describe()
 
     said = run(story())
@@ -91,9 +96,9 @@ def test_compute_without_a_uid_or_with_one_that_is_taken_is_refused(runtime, uid
     run(story())
 
 
-def test_a_cold_snapshot_names_the_run_and_a_warm_one_is_refused(runtime):
+def test_a_cold_snapshot_names_the_run_and_a_warm_one_is_refused(anywhere):
     async def story():
-        async with runtime() as it:
+        async with anywhere() as it:
             compute = await it.create(spec("j"))
             with pytest.raises(Invalid):
                 await it.snapshot(compute, SnapshotKind.LOCAL)
@@ -102,9 +107,9 @@ def test_a_cold_snapshot_names_the_run_and_a_warm_one_is_refused(runtime):
     assert run(story()) == SnapshotRef(local="j", memory=False)
 
 
-def test_restore_and_fork_give_compute_of_that_name(runtime):
+def test_restore_and_fork_give_compute_of_that_name(anywhere):
     async def story():
-        async with runtime() as it:
+        async with anywhere() as it:
             restored = await it.restore(SnapshotRef(local="j"))
             forked = await it.fork(SnapshotRef(local="j"), ForkOpts(child_uid="k"))
             for bad in (it.restore(SnapshotRef(local="")), it.fork(SnapshotRef(local="j"), ForkOpts(child_uid=""))):
@@ -115,9 +120,9 @@ def test_restore_and_fork_give_compute_of_that_name(runtime):
     assert run(story()) == ("j", "k")
 
 
-def test_stopping_what_is_not_there_is_nothing(runtime):
+def test_stopping_what_is_not_there_is_nothing(anywhere):
     async def story():
-        async with runtime() as it:
+        async with anywhere() as it:
             compute = await it.create(spec("j"))
             await it.stop(compute)
             await it.stop(compute)
@@ -156,9 +161,9 @@ def test_what_is_stopped_leaves_no_process(runtime, tmp_path):
 # ---- The stream, wherever the harness is
 
 
-def test_a_whole_job_runs_in_the_attempts_folder(runtime, tmp_path):
+def test_a_whole_job_runs_in_the_attempts_folder(anywhere, tmp_path):
     async def story():
-        async with runtime() as it:
+        async with anywhere() as it:
             compute = await it.create(spec("j", tmp_path))
             heard, work = await ran(compute.address, tmp_path, a_job("echo one > file; echo hi", "cat file", "exit 3"))
             await it.stop(compute)
@@ -169,9 +174,9 @@ def test_a_whole_job_runs_in_the_attempts_folder(runtime, tmp_path):
     assert (heard.states, heard.end.state) == (["SUCCEEDED", "SUCCEEDED", "FAILED"], pb.End.FAILED)
 
 
-def test_a_cancel_ends_the_tree_within_its_grace(runtime, tmp_path):
+def test_a_cancel_ends_the_tree_within_its_grace(anywhere, tmp_path):
     async def story():
-        async with runtime() as it:
+        async with anywhere() as it:
             compute = await it.create(spec("j", tmp_path))
             async with hosted(compute.address, tmp_path, a_job(f"trap '' TERM; {DETACHED}")) as host:
                 await host.start()
@@ -184,9 +189,9 @@ def test_a_cancel_ends_the_tree_within_its_grace(runtime, tmp_path):
     assert (end.state, end.reason, left) == (pb.End.CANCELED, pb.USER, [])
 
 
-def test_a_job_that_is_over_its_time_is_ended(runtime, tmp_path):
+def test_a_job_that_is_over_its_time_is_ended(anywhere, tmp_path):
     async def story():
-        async with runtime() as it:
+        async with anywhere() as it:
             compute = await it.create(spec("j", tmp_path))
             async with hosted(compute.address, tmp_path, a_job(DETACHED)) as host:
                 await host.start(timeout_s=0.5)

@@ -163,6 +163,7 @@ JOB_MEMORY_MIN = 128 * MIB  # a harness alone takes 40
 JOB_PIDS_MIN = 32  # likewise, with its threads
 CONTAINER_START_S = 60  # an engine, from its start to the word of the harness in the container
 SANDBOX_TMP_BYTES = 1 * GIB  # of each folder of a sandbox that is memory: /tmp, /dev/shm, the home folder
+TOKEN_BYTES_MAX = 4 * KIB  # one bearer token of a harness
 FENCES_REMEMBERED = 1_024  # jobs whose highest fence a harness keeps in mind
 
 # The web (SR-52, SR-53)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from vole.base.errors import Invalid
 from vole.config.runtimes import RuntimeConfig
 from vole_runner.harness.environment import listed
 from vole_runner.runtimes.container import Engine
 from vole_runner.runtimes.local import LocalRuntime
 from vole_runner.runtimes.owned import OwnedRuntime
+from vole_runner.runtimes.remote import RemoteRuntime, read_token
 from vole_runner.runtimes.runtime import Runtime
 from vole_runner.runtimes.sandbox import Bubblewrap
 
@@ -22,7 +22,8 @@ async def make(
     if config.kind == "local":
         return LocalRuntime(config.name, home, slots, environ)
     if config.kind == "remote":
-        raise Invalid(f"the runtime {config.name!r}: a harness by address is not driven yet")
+        token = None if config.token_file is None else read_token(config.token_file)
+        return RemoteRuntime(config.name, config.address, token)
     launcher = (
         Bubblewrap(config, home, listed(environ), hidden)
         if config.kind == "sandbox"

@@ -41,6 +41,7 @@ _CHANNEL_OPTIONS = (
     ("grpc.min_reconnect_backoff_ms", 20_000),
     ("grpc.http2.lookahead_bytes", limits.HARNESS_AHEAD_BYTES),
     ("grpc.http2.bdp_probe", 0),
+    ("grpc.enable_http_proxy", 0),  # the address is where the harness is
 )
 _KINDS: dict[grpc.StatusCode, type[VoleError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: Invalid,
@@ -79,17 +80,20 @@ class AttemptRef:
 
 
 class Connection:
-    """One connection to one address. Made inside a running loop; closed by `aclose`."""
+    """One connection to one address. Made inside a running loop; closed by `aclose`. `token` goes with every call."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, token: str | None = None) -> None:
         self.address = address
+        self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
         self._channel = grpc.aio.insecure_channel(target(address), options=_CHANNEL_OPTIONS)
         self._stub = JobHarnessStub(self._channel)  # type: ignore[no-untyped-call]
 
     async def describe(self) -> Descriptor:
         """Whatever answers now. Raises Unavailable, naming the address, after HARNESS_ANSWER_S."""
         try:
-            answer = await self._stub.Describe(pb.DescribeRequest(), timeout=limits.HARNESS_ANSWER_S)
+            answer = await self._stub.Describe(
+                pb.DescribeRequest(), timeout=limits.HARNESS_ANSWER_S, metadata=self._metadata
+            )
         except grpc.aio.AioRpcError as error:
             raise _refusal(error, self.address) from None
         return descriptor(answer)
@@ -101,7 +105,7 @@ class Connection:
 
     async def greeted(self) -> tuple[grpc.aio.StreamStreamCall, pb.Hello]:
         """A new stream, and the harness's first word on it. Raises Unavailable."""
-        call = self._stub.Run()
+        call = self._stub.Run(metadata=self._metadata)
         try:
             async with asyncio.timeout(limits.HARNESS_ANSWER_S):
                 first = await call.read()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Protocol
 
@@ -76,6 +76,7 @@ class Incarnation:
     runtime: str  # configured name
     kind: Kind
     fence: int = 0
+    token: str | None = field(default=None, repr=False)  # goes with every call to `address`
 
 
 @dataclass(frozen=True)
