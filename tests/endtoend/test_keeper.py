@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.aio import run
+from tests.harness_host import a_harness
 from tests.unit.runner.desk import a_runner, folder_names, log_of
 from tests.unit.runner.forge import a_forge, a_repository
 from vole.base.errors import Unavailable
 from vole.wire import runner
 from vole.wire.plan import ArtifactPlan, NeededArtifact, StepPlan
+from vole_runner.runtimes.remote import RemoteRuntime
 
 
 def alive(pid: int) -> bool:
@@ -411,6 +413,31 @@ def test_sources_that_cannot_be_brought_are_handed_back(tmp_path: Path) -> None:
 
             assert forge.queue.words(runner.Finish) == []
             assert len(forge.queue.asked_sources) == 3
+
+    run(story())
+
+
+@pytest.mark.proves("H-46")
+def test_what_the_gate_refuses_goes_back_before_it_is_started_and_nothing_more_is_asked_for(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with a_forge(tmp_path) as forge:
+            (commit,) = a_repository(forge, [{"a": b"1"}])
+            (tmp_path / "lab").mkdir()
+            lab = RemoteRuntime("lab", f"unix://{tmp_path}/lab/h.sock")
+            async with a_runner(forge, lab):
+                forge.offer("true", commit=commit)
+                await forge.queue.until(lambda: forge.queue.words(runner.Handback))
+
+                [back] = forge.queue.words(runner.Handback)
+                assert "the runtime lab is down" in back.reason
+                assert str(tmp_path / "lab/h.sock") in back.reason
+                assert (forge.queue.words(runner.Started), forge.queue.asked_sources) == ([], [])
+                assert len(forge.queue.words(runner.Want)) == 1
+                with a_harness(tmp_path / "lab"):
+                    second = forge.offer("true", commit=commit)
+                    await forge.queue.until(lambda: second in forge.queue.finished)
+
+                    assert forge.queue.finished[second].conclusion == "success"
 
     run(story())
 

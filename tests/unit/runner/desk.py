@@ -19,6 +19,7 @@ from vole_runner.keeper import Keeper, Manner
 from vole_runner.link import HostKeys, Link, Target
 from vole_runner.placer import Placer
 from vole_runner.runtimes.local import LocalRuntime
+from vole_runner.runtimes.runtime import Runtime
 from vole_runner.uplink import Uplink
 
 
@@ -50,8 +51,8 @@ def a_hello(**changes: object) -> runner.Hello:
 
 
 @asynccontextmanager
-async def a_runner(forge: Forge, **manner: object) -> AsyncIterator[Running]:
-    """A keeper that works for `forge` until the block ends."""
+async def a_runner(forge: Forge, runtime: Runtime | None = None, **manner: object) -> AsyncIterator[Running]:
+    """A keeper that works for `forge` until the block ends, on local harnesses where `runtime` names no others."""
     how = Manner(
         **{
             "name": "mac-1",
@@ -67,8 +68,10 @@ async def a_runner(forge: Forge, **manner: object) -> AsyncIterator[Running]:
     clock, entropy = SystemClock(), SystemEntropy()
     hello = a_hello(slots=how.slots, mode="once" if how.once else "daemon")
     uplink = Uplink(a_target(forge), hello, entropy, impatient=how.once)
-    runtime = LocalRuntime("local", folders.sockets, how.slots, os.environ)
-    keeper = Keeper(how, uplink, folders, Placer(runtime, folders.fresh, spare=True), clock, entropy)
+    placer = Placer(
+        runtime or LocalRuntime("local", folders.sockets, how.slots, os.environ), folders.fresh, spare=runtime is None
+    )
+    keeper = Keeper(how, uplink, folders, placer, clock, entropy)
     ended = asyncio.create_task(keeper.run())
     try:
         yield Running(keeper, folders, ended)
