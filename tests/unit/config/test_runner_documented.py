@@ -28,7 +28,7 @@ def test_the_example_of_runtimes_is_in_order(tmp_path):
     text = PAGE.read_text("utf-8").split("\n### Runtimes\n", 1)[1]
     example = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[0]
 
-    small, image = runner.build(reading.parse(example, runner.FILE), tmp_path, str).runtimes
+    small, image, lab = runner.build(reading.parse(example, runner.FILE), tmp_path, str).runtimes
 
     assert (small.kind, small.bounds, image.kind, image.image) == (
         "sandbox",
@@ -36,6 +36,7 @@ def test_the_example_of_runtimes_is_in_order(tmp_path):
         "container",
         "localhost/ci:1",
     )
+    assert (lab.address, lab.descriptor_id, lab.max_jobs) == ("unix:///run/vole/gpu.sock", "vole-shell", 2)
 
 
 def test_every_key_is_in_the_example():
