@@ -170,13 +170,13 @@ async def ran(address: str, folder: Path, plan: JobPlan, **facts: object) -> tup
 
 @contextmanager
 def a_harness(
-    home: Path, env: dict[str, str] | None = None, leaking: tuple[int, ...] = ()
+    home: Path, env: dict[str, str] | None = None, leaking: tuple[int, ...] = (), words: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, int]]:
     """A harness process: its address and pid. Ends with the block, by pid. `leaking`: descriptors that it inherits."""
     socket = home / "h.sock"
     with (home / "h.err").open("wb") as errors:
         process = subprocess.Popen(
-            [*child.program(), "serve", "--listen", f"unix://{socket}"],
+            [*child.program(), "serve", "--listen", f"unix://{socket}", *words],
             env=env if env is not None else {"PATH": os.environ["PATH"], "HOME": str(home), "TZ": "UTC"},
             stdin=subprocess.PIPE,  # open for good: a step that inherited it would wait
             stdout=subprocess.PIPE,

@@ -33,9 +33,12 @@ from vole.wire.runner import (
     Renewal,
 )
 from vole_runner import artifacts, logship
+from vole_runner.away import Folder
 from vole_runner.drive import Outcome, Steps
-from vole_runner.folders import Folders, remove_tree
+from vole_runner.folders import Folders
 from vole_runner.gate import Demand
+from vole_runner.harness import kept
+from vole_runner.harness.trees import remove_tree
 from vole_runner.link import Bytes
 from vole_runner.placer import Placer
 from vole_runner.renewals import Held, Renewals, machine_load
@@ -220,17 +223,18 @@ class Attempt:
 
     async def _run_steps(self, plan: JobPlan, drive: Drive, folder: Path) -> Outcome:
         self._steps = steps = Steps(drive, plan, self._spool, self._desk.clock, self._mark)
+        away = None if self._desk.placer.shares_folder else Folder(folder / "work")
         uid = f"{self._job.address}@{self.lease.epoch}"
         attempt = AttemptRef(uid, uid, fence(self.lease.epoch, 0))
         envelope = JobEnvelope(
             plan=self._job.plan,
             context=self._job.context,
-            folder=str(folder),
+            folder=str(folder) if away is None else "",
             runner=self._desk.name,
             ttl_s=self._job.lease.ttl_s,
         )
         left_s = max(1.0, plan.timeout_s - in_seconds(self._desk.clock.now() - self._leased_at))
-        running = asyncio.create_task(steps.run(attempt, envelope, self._job.digest, left_s))
+        running = asyncio.create_task(steps.run(attempt, envelope, self._job.digest, left_s, away))
         try:
             await self._see_through(running, steps)
             return self._judged(running.result() if running.done() else Outcome(None, "the harness did not end"))
@@ -267,17 +271,17 @@ class Attempt:
 
     async def _keep(self, plan: JobPlan, outcome: Outcome, work: Path) -> tuple[Outcome, tuple[ArtifactFile, ...]]:
         """Send the artifacts. One that cannot be kept fails a job that was green, and says why in the log."""
-        kept: list[ArtifactFile] = []
+        sent: list[ArtifactFile] = []
         wrong: list[str] = []
         for artifact in plan.artifacts:
             try:
-                found = await asyncio.to_thread(artifacts.find, artifact, work)
-                if len(kept) + len(found) > limits.ARTIFACT_FILES_MAX:
+                found = await asyncio.to_thread(kept.find, artifact, work)
+                if len(sent) + len(found) > limits.ARTIFACT_FILES_MAX:
                     raise Exhausted(f"more than {limits.ARTIFACT_FILES_MAX} files in all (ARTIFACT_FILES_MAX)")
                 for path, location in found:
-                    measured = await asyncio.to_thread(artifacts.measure, artifact.name, path, location)
+                    measured = await asyncio.to_thread(kept.measure, artifact.name, path, location)
                     await artifacts.send(measured, self.lease, self._desk.open_channel)
-                    kept.append(measured.file)
+                    sent.append(measured.file)
                 if not found and artifact.if_empty != "ignore":
                     await self._note(f"artifact {artifact.name}: no file matches {', '.join(artifact.paths)}")
                 if not found and artifact.if_empty == "error":
@@ -288,7 +292,7 @@ class Attempt:
                 wrong.append(await self._note(f"artifact {artifact.name}: {error}"))
         if wrong and outcome.conclusion == "success":
             outcome = dataclasses.replace(outcome, conclusion="failure", reason=wrong[0])
-        return outcome, tuple(kept)
+        return outcome, tuple(sent)
 
     async def _report(self, outcome: Outcome, files: tuple[ArtifactFile, ...], shipping: asyncio.Task[None]) -> None:
         """The whole log first, then the result, until the forge has both."""

@@ -6,8 +6,9 @@ Nothing that a job prints is a word here (SR-33): only frames of the harness are
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from vole.base import limits, log
 from vole.base.clock import Clock
@@ -41,6 +42,14 @@ class Outcome:
     summary: str = ""
 
 
+class Away(Protocol):
+    """The way of a work folder to a harness that cannot see it, and back."""
+
+    async def push(self, drive: Drive) -> pb.BlobRef: ...
+
+    async def fetch(self, drive: Drive, left: Sequence[pb.ArtifactReady]) -> None: ...
+
+
 class Steps:
     """The steps of one attempt. `marked` hears every border; what was collected is read when `run` has returned."""
 
@@ -56,17 +65,31 @@ class Steps:
         self._seq = 0  # of the newest event that was taken
         self._open_intent = 0  # the event that asked for the step at hand; 0: none runs
         self._log_through = 0
+        self._away: Away | None = None
         self._cancelled: tuple[pb.Reason, float] | None = None
         self._closed_for = ""  # why no further step is granted
         self.step = 0
         self.outcomes: list[StepOutcome] = []
         self.annotations: list[Annotation] = []
+        self.left: list[pb.ArtifactReady] = []  # by a harness that shares no folder with us
 
-    async def run(self, attempt: AttemptRef, envelope: JobEnvelope, digest: str, timeout_s: float) -> Outcome:
-        """Start the attempt and see it through. Raises nothing: a lost harness is an outcome."""
+    async def run(
+        self,
+        attempt: AttemptRef,
+        envelope: JobEnvelope,
+        digest: str,
+        timeout_s: float,
+        away: Away | None = None,
+    ) -> Outcome:
+        """Start the attempt and see it through. Raises nothing: a lost harness is an outcome.
+
+        `away`: the harness shares no folder with us, so work goes there and what the job leaves comes back.
+        """
+        self._away = away
         acking = asyncio.create_task(self._ack_all())
         try:
-            await self._drive.start(attempt, envelope, digest, timeout_s)
+            source = None if away is None else await away.push(self._drive)
+            await self._drive.start(attempt, envelope, digest, timeout_s, source)
             return await self._hear_out(limits.lease_times(envelope.ttl_s).reattach_s)
         except VoleError as error:
             at_start = isinstance(error, Invalid) and not self._seq
@@ -94,11 +117,21 @@ class Steps:
                 async for frame in self._drive.frames():
                     await self._take(frame)
                     if frame.WhichOneof("frame") == "end":
-                        outcome = self._ended(frame.end)
+                        outcome = await self._brought(self._ended(frame.end))
             except Unavailable as lost:
                 if lost.code not in (LOST, SILENT):
                     raise
                 await self._come_back(lost, reattach_s)
+        return outcome
+
+    async def _brought(self, outcome: Outcome) -> Outcome:
+        """What the job left is here, before the harness hears that its end has arrived and forgets it."""
+        if self._away is None:
+            return outcome
+        try:
+            await self._away.fetch(self._drive, self.left)
+        except (VoleError, OSError) as error:
+            return Outcome(None, f"what the job left could not be fetched: {error}")
         return outcome
 
     async def _come_back(self, lost: Unavailable, within_s: float) -> None:
@@ -154,6 +187,8 @@ class Steps:
                 await self._mask(frame.mask.value)
             case "annotation":
                 self._annotate(frame.annotation)
+            case "artifact" if len(self.left) < limits.ARTIFACT_FILES_MAX:
+                self.left.append(frame.artifact)
 
     def _is_next(self, seq: int, newest: int) -> bool:
         """Whether it is new; False for what is said again. Raises Unavailable for a gap: something is lost for good."""

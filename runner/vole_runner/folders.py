@@ -9,11 +9,9 @@ WORK/run/            sockets
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import shutil
-import stat
 import tempfile
 from itertools import count
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import Self
 from vole.base import limits
 from vole.base.errors import Conflict, Unavailable
 from vole.wire.runner import LeaseRef
+from vole_runner.harness.trees import remove_tree
 
 
 class Folders:
@@ -77,28 +76,6 @@ class Folders:
     def release(self) -> None:
         remove_tree(self.sockets)
         os.close(self._lock)
-
-
-def remove_tree(path: Path) -> bool:
-    """Remove `path` and all below it, read-only files and folders too; links are not followed. False if some stays."""
-    if path.is_symlink() or not path.is_dir():
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
-        return not os.path.lexists(path)
-    for folder, names, _ in os.walk(path):
-        _open_up(folder)
-        for name in names:
-            _open_up(os.path.join(folder, name))
-    shutil.rmtree(path, ignore_errors=True)
-    return not os.path.lexists(path)
-
-
-def _open_up(folder: str) -> None:
-    """A folder without w and x for us keeps its contents from being removed."""
-    with contextlib.suppress(OSError):
-        mode = os.lstat(folder).st_mode
-        if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
-            os.chmod(folder, 0o700)
 
 
 def _short_folder(root: Path) -> Path:

@@ -66,6 +66,10 @@ class Placer:
         """Returns while the runtime is not known to be down: no work is asked for before that."""
         await self._up.wait()
 
+    @property
+    def shares_folder(self) -> bool:
+        return self._runtime.shares_folder
+
     def refill(self) -> None:
         """Make the next seat ready, behind everybody's back."""
         if self._spare_wanted and self._spare is None and self._up.is_set():

@@ -20,7 +20,7 @@ from vole.base import limits
 from vole.base.errors import Unavailable
 from vole.base.ids import CommitId, RepoName
 from vole.wire.runner import LeaseRef, Open, Refused
-from vole_runner.folders import remove_tree
+from vole_runner.harness.trees import remove_tree
 from vole_runner.link import Bytes
 from vole_runner.logship import answer, refusal
 

@@ -21,7 +21,7 @@ from vole.wire import harness_pb2 as pb
 from vole.wire.harness import JobEnvelope, fence
 from vole.wire.harness_pb2_grpc import JobHarnessStub
 from vole.wire.plan import JobContext, JobPlan, job_digest
-from vole_runner.drive import Outcome, Steps
+from vole_runner.drive import Away, Outcome, Steps
 from vole_runner.runtimes.dial import AttemptRef, Connection, target
 from vole_runner.spool import Spool
 
@@ -97,16 +97,16 @@ class Keeper:
         self.begins = asyncio.Event()
         self.steps: Steps | None = None
 
-    async def run(self, address: str) -> Outcome:
+    async def run(self, address: str, away: Away | None = None) -> Outcome:
         connection = Connection(address)
         drive = await connection.open()
         try:
             self.steps = Steps(drive, self.plan, self.log, SystemClock(), self._marked)
             document = self.plan.document()
-            envelope = JobEnvelope(
-                document.decode(), JobContext("77", 12, 3, "https://f"), str(self.work.parent), "mac", self.ttl_s
-            )
-            return await self.steps.run(REF, envelope, job_digest(document), 60.0)
+            folder = "" if away else str(self.work.parent)
+            context = JobContext("77", 12, 3, "https://f")
+            envelope = JobEnvelope(document.decode(), context, folder, "mac", self.ttl_s)
+            return await self.steps.run(REF, envelope, job_digest(document), 60.0, away)
         finally:
             await drive.aclose()
             await connection.aclose()

@@ -532,4 +532,4 @@ def test_blobs_are_refused_by_name(harness):
                 await JobHarnessStub(channel).PushBlob(iter([pb.BlobChunk()]))
             return refusal.value.code(), other.value.code()
 
-    assert run(story()) == (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNIMPLEMENTED)
+    assert run(story()) == (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT)

@@ -102,7 +102,7 @@ def test_two_harnesses_do_not_share_a_path(tmp_path):
     address = f"unix://{tmp_path}/h.sock"
     with served("--listen", address):
         before = run(described(address))
-        assert "another harness listens there" in refused("--listen", address)
+        assert "another harness has it" in refused("--listen", address)
         assert run(described(address)).instance_id == before.instance_id
 
 

@@ -325,6 +325,32 @@ def test_artifacts_arrive_and_a_missing_one_is_said(tmp_path: Path) -> None:
     run(story())
 
 
+def test_a_harness_that_sees_none_of_our_folders_runs_the_commit_and_its_artifacts_arrive(tmp_path: Path) -> None:
+    async def story() -> None:
+        (tmp_path / "lab").mkdir()
+        (tmp_path / "token").write_text("a-token-of-some-length")
+        words = ("--root", str(tmp_path / "lab/root"), "--token-file", str(tmp_path / "token"))
+        lab = RemoteRuntime("lab", f"unix://{tmp_path}/lab/h.sock", "a-token-of-some-length")
+        with a_harness(tmp_path / "lab", words=words):
+            async with a_forge(tmp_path) as forge, a_runner(forge, lab):
+                (commit,) = a_repository(forge, [{"a": b"1"}])
+                steps = "pwd; git log --format=%H; mkdir dist; cp a dist/a; head -c 300000 /dev/zero > dist/big"
+                wanted = (ArtifactPlan("bin", ("dist/*",)), ArtifactPlan("docs", ("site/**",)))
+
+                lease = forge.offer(steps, commit=commit, artifacts=wanted)
+                await forge.queue.until(lambda: lease in forge.queue.finished)
+
+                assert forge.queue.finished[lease].conclusion == "success", log_of(forge, lease)
+                assert forge.queue.artifacts[lease.job, "bin", "dist/a"] == b"1"
+                assert len(forge.queue.artifacts[lease.job, "bin", "dist/big"]) == 300_000
+                said = log_of(forge, lease)
+                assert str(tmp_path / "lab/root") in said
+                assert commit in said
+                assert "artifact docs: no file matches site/**" in said
+
+    run(story())
+
+
 def test_an_artifact_that_must_not_be_empty_fails_the_job(tmp_path: Path) -> None:
     async def story() -> None:
         async with a_forge(tmp_path) as forge, a_runner(forge):
@@ -433,7 +459,7 @@ def test_what_the_gate_refuses_goes_back_before_it_is_started_and_nothing_more_i
                 assert str(tmp_path / "lab/h.sock") in back.reason
                 assert (forge.queue.words(runner.Started), forge.queue.asked_sources) == ([], [])
                 assert len(forge.queue.words(runner.Want)) == 1
-                with a_harness(tmp_path / "lab"):
+                with a_harness(tmp_path / "lab", words=("--root", str(tmp_path / "lab/root"))):
                     second = forge.offer("true", commit=commit)
                     await forge.queue.until(lambda: second in forge.queue.finished)
 

@@ -23,7 +23,7 @@ from vole.base.errors import Invalid
 from vole.config.runtimes import Bounds
 from vole.wire import harness_pb2 as pb
 from vole.wire.plan import ArtifactPlan
-from vole_runner import artifacts
+from vole_runner.harness import kept
 from vole_runner.runtimes.runtime import JobSpec
 
 pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="tested on Linux"), pytest.mark.timeout(60)]
@@ -341,7 +341,7 @@ def test_a_work_folder_that_became_a_link_gives_no_artifact(runtime, tmp_path):
 
         assert b"done" in heard.printed()
         with pytest.raises(Invalid, match="link"):
-            artifacts.find(ArtifactPlan("all", ("**",)), work)
+            kept.find(ArtifactPlan("all", ("**",)), work)
 
 
 @pytest.mark.parametrize("runtime", OWNED)

@@ -20,7 +20,8 @@ class JobEnvelope:
 
     `folder` is the attempt's own folder: absolute, ours, made new by the keeper. The harness uses `work` (sources,
     put there by the keeper before Start), `temp` (RUNNER_TEMP) and `files` (scripts, event, VOLE_OUTPUT and its
-    like) in it. The keeper removes the folder after the attempt.
+    like) in it. The keeper removes the folder after the attempt. Empty where Start names a blob as source: then the
+    harness makes a folder of its own.
     """
 
     plan: str  # the pinned document's text, so that its digest can be checked byte by byte

@@ -399,12 +399,14 @@ class Checkpoint(_message.Message):
     def __init__(self, after_step: _Optional[str] = ..., tree: _Optional[_Union[BlobRef, _Mapping]] = ...) -> None: ...
 
 class ArtifactReady(_message.Message):
-    __slots__ = ("name", "blob")
+    __slots__ = ("name", "blob", "path")
     NAME_FIELD_NUMBER: _ClassVar[int]
     BLOB_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
     name: str
     blob: BlobRef
-    def __init__(self, name: _Optional[str] = ..., blob: _Optional[_Union[BlobRef, _Mapping]] = ...) -> None: ...
+    path: str
+    def __init__(self, name: _Optional[str] = ..., blob: _Optional[_Union[BlobRef, _Mapping]] = ..., path: _Optional[str] = ...) -> None: ...
 
 class End(_message.Message):
     __slots__ = ("state", "error", "outputs", "summary", "reason")

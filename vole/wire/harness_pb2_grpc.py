@@ -73,7 +73,8 @@ class JobHarnessServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PushBlob(self, request_iterator, context):
-        """host -> harness: source bundle, checkpoint
+        """host -> harness: sources, a checkpoint. The answer's size is how much of the blob is here: a chunk without data asks
+        for it, and the next push goes on from there. `last` ends the blob, whose digest is checked then.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

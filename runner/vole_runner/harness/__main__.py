@@ -20,10 +20,11 @@ from vole.base.bell import Bells
 from vole.base.clock import SystemClock
 from vole.base.entropy import SystemEntropy
 from vole.base.errors import Invalid, VoleError
+from vole_runner.harness.blobs import Room
 from vole_runner.harness.environment import listed
 from vole_runner.harness.listening import SocketPath, checked
 from vole_runner.harness.processes import Processes
-from vole_runner.harness.service import Context, Harness
+from vole_runner.harness.service import Base, Context, Harness
 
 READY = b"ready\n"  # on stdout, once the socket answers
 
@@ -104,7 +105,8 @@ async def serve(asked: argparse.Namespace, address: str, token: bytes | None) ->
     async with asyncio.TaskGroup() as attempts:
         processes = Processes(loop)
         labels = dict(label.partition("=")[::2] for label in asked.label)
-        harness = Harness(processes, SystemClock(), SystemEntropy(), listed(os.environ), labels, attempts)
+        room = None if asked.root is None else Room(asked.root)
+        harness = Harness(processes, SystemClock(), SystemEntropy(), Base(listed(os.environ), labels, room), attempts)
         watch = supervise.Sweep("parent", watch_parent, limits.HARNESS_HEARTBEAT_S)
         await supervise.run([Listener(address, harness, token)], [watch], Bells(), stop)
 
@@ -129,6 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     serving.add_argument(
         "--label", action="append", default=[], metavar="LABEL", help="NAME or NAME=VALUE; again for more"
     )
+    serving.add_argument("--root", type=Path, metavar="DIR", help="for the work of hosts that share no folder")
     serving.add_argument("--token-file", type=Path, metavar="FILE", help="whoever calls has to name what is in it")
     serving.add_argument("--allow-plaintext", action="store_true", help="listen in cleartext beyond this machine")
     serving.add_argument("--parent", type=int, metavar="PID", help="end when this is not the parent process any more")

@@ -42,7 +42,7 @@ class SocketPath:
     def __init__(self, path: Path) -> None:
         """Raises Conflict where another harness has the path, Invalid where it or its lock is something else."""
         self._path = path
-        self._lock = _opened(path.with_name(f"{path.name}.lock"))
+        self._lock = locked(path.with_name(f"{path.name}.lock"))
         try:
             self._clear()
         except BaseException:
@@ -74,8 +74,11 @@ class SocketPath:
         raise Conflict(f"{self._path}: somebody listens there")
 
 
-def _opened(path: Path) -> int:
-    """The lock file, ours and locked. It is never removed: whoever waited for it would hold a file without a name."""
+def locked(path: Path) -> int:
+    """A lock file, ours and locked until we end; its descriptor. Raises Invalid, and Conflict where another has it.
+
+    It is never removed: whoever waited for it would hold a file without a name.
+    """
     try:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -89,7 +92,7 @@ def _opened(path: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
-        raise Conflict(f"{path.with_suffix('')}: another harness listens there") from None
+        raise Conflict(f"{path}: another harness has it") from None
     except BaseException:
         os.close(lock)
         raise

@@ -8,7 +8,8 @@ import signal
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TypeAlias
 
 import grpc
@@ -22,11 +23,15 @@ from vole.base.errors import Conflict, Exhausted, Fenced, Invalid, NotFound, Una
 from vole.wire import harness_pb2 as pb
 from vole.wire.harness import DESCRIPTOR_ID, PROTOCOL, JobEnvelope
 from vole.wire.harness_pb2_grpc import add_JobHarnessServicer_to_server
+from vole_runner.harness import kept
+from vole_runner.harness.blobs import Room, unpack
 from vole_runner.harness.environment import Facts, Surroundings
 from vole_runner.harness.files import make_places
+from vole_runner.harness.kept import opened
 from vole_runner.harness.processes import Processes, below, signal_groups
 from vole_runner.harness.spool import Spool
 from vole_runner.harness.steps import Job
+from vole_runner.harness.trees import remove_tree
 
 _log = log.get("vole_runner.harness")
 
@@ -43,6 +48,15 @@ CODES: Mapping[type[VoleError], grpc.StatusCode] = {
 }
 
 
+@dataclass(frozen=True)
+class Base:
+    """What a harness was started with. `room`: where hosts that share no folder with it put theirs."""
+
+    environ: Mapping[str, str]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    room: Room | None = None
+
+
 @dataclass(eq=False)
 class Attempt:
     """What runs now, or ran last."""
@@ -55,6 +69,9 @@ class Attempt:
     times: limits.LeaseTimes
     timeout_s: float
     heartbeat_s: float
+    facts: Facts
+    source: Path | None  # the tar of its work folder; None: the host put the work there itself
+    kept: dict[str, Path] = field(default_factory=dict)  # files that the host may fetch, by SHA-256
     replaced: asyncio.Event = field(default_factory=asyncio.Event)  # its stream is to end
     alone: asyncio.TimerHandle | None = None  # nobody drives it: then it ends
 
@@ -71,18 +88,11 @@ class Harness:
     """Describe and Run. `group` is where attempts live: one outlives its stream by the orphan limit."""
 
     def __init__(
-        self,
-        processes: Processes,
-        clock: Clock,
-        entropy: Entropy,
-        base: Mapping[str, str],
-        labels: Mapping[str, str],
-        group: asyncio.TaskGroup,
+        self, processes: Processes, clock: Clock, entropy: Entropy, base: Base, group: asyncio.TaskGroup
     ) -> None:
         self._processes = processes
         self._clock = clock
         self._base = base
-        self._labels = labels
         self._group = group
         self._instance = entropy.token()
         self._attempt: Attempt | None = None
@@ -107,11 +117,25 @@ class Harness:
     async def Describe(self, _request: pb.DescribeRequest, _context: Context) -> pb.Descriptor:  # noqa: N802
         return self._descriptor()
 
-    async def PushBlob(self, _chunks: object, context: Context) -> None:  # noqa: N802
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this harness shares a folder with its host: no blobs")
+    async def PushBlob(self, chunks: AsyncIterator[pb.BlobChunk], context: Context) -> pb.BlobRef:  # noqa: N802
+        try:
+            return await self._own_room().receive(chunks)
+        except VoleError as refusal:
+            await context.abort(code_of(refusal), refusal.sentence)
+            raise
 
-    async def FetchBlob(self, _request: pb.FetchBlobRequest, context: Context) -> None:  # noqa: N802
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this harness shares a folder with its host: no blobs")
+    async def FetchBlob(self, request: pb.FetchBlobRequest, context: Context) -> None:  # noqa: N802
+        attempt = self._attempt or self._ended
+        path = None if attempt is None else attempt.kept.get(request.sha256)
+        if path is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"blob {request.sha256[:12]!r} is not of this attempt")
+            return
+        with opened(path) as file:
+            file.seek(request.offset)
+            offset = request.offset
+            while data := await asyncio.to_thread(file.read, limits.BLOB_CHUNK_BYTES):
+                await context.write(pb.BlobChunk(sha256=request.sha256, offset=offset, data=data))
+                offset += len(data)
 
     async def Run(self, _frames: object, context: Context) -> None:  # noqa: N802
         known = self._attempt or self._ended
@@ -148,7 +172,8 @@ class Harness:
         if self._attempt is not None:
             raise Exhausted("this harness runs one job at a time, and has one")
         self._attempt = attempt = self._prepare(frame)
-        self._ended = None
+        if self._ended is not None:
+            self._forget(self._ended)
         self._idle.clear()
         self._group.create_task(self._run(attempt))
         self._group.create_task(self._beat(attempt))
@@ -171,16 +196,30 @@ class Harness:
         if not limits.LEASE_TTL_MIN_S <= envelope.ttl_s <= limits.LEASE_TTL_MAX_S:
             raise Invalid(f"a lease of {envelope.ttl_s} s (LEASE_TTL_MIN_S, LEASE_TTL_MAX_S)")
         times = limits.lease_times(envelope.ttl_s)
-        facts = Facts(plan, envelope, make_places(envelope.folder, plan.event), {**self._base, **start.env})
+        source = self._own_room().blob(start.source) if start.HasField("source") else None
+        if source is not None:
+            envelope = replace(envelope, folder=str(self._own_room().fresh()))
+        facts = Facts(plan, envelope, make_places(envelope.folder, plan.event), {**self._base.environ, **start.env})
         spool = Spool(frame.attempt_id, start.log_window_bytes or limits.LOG_WINDOW_BYTES, self._clock)
         job = Job(Surroundings(facts), spool, self._processes, self._clock, times.grace_s)
         timeout_s = start.timeout.ToNanoseconds() / 1e9 if start.HasField("timeout") else plan.timeout_s
         heartbeat_s = start.heartbeat.ToNanoseconds() / 1e9 or limits.HARNESS_HEARTBEAT_S
-        return Attempt(frame.job_uid, frame.attempt_id, frame.fence, job, spool, times, timeout_s, heartbeat_s)
+        return Attempt(
+            job_uid=frame.job_uid,
+            attempt_id=frame.attempt_id,
+            fence=frame.fence,
+            job=job,
+            spool=spool,
+            times=times,
+            timeout_s=timeout_s,
+            heartbeat_s=heartbeat_s,
+            facts=facts,
+            source=source,
+        )
 
     async def _run(self, attempt: Attempt) -> None:
         try:
-            end = await attempt.job.run(attempt.timeout_s)
+            end = await self._story(attempt)
         except Exception as error:
             _log.error("attempt failed in the harness", job=attempt.job_uid, trace=error)
             self._unfit = "the harness made a mistake"
@@ -191,6 +230,44 @@ class Harness:
         attempt.spool.event(end=end)
         attempt.spool.close()
         self._idle.set()
+
+    async def _story(self, attempt: Attempt) -> pb.End:
+        if attempt.source is None:
+            return await attempt.job.run(attempt.timeout_s)
+        work = attempt.facts.places.work
+        try:
+            await asyncio.to_thread(unpack, attempt.source, work)
+        except Invalid as problem:
+            return pb.End(state=pb.End.FAILED, error=pb.Error(code=_INTERNAL, message=problem.sentence))
+        end = await attempt.job.run(attempt.timeout_s)
+        if end.state != pb.End.CANCELED or end.reason == pb.TIMEOUT:
+            await self._keep(attempt, end, work)
+        return end
+
+    async def _keep(self, attempt: Attempt, end: pb.End, work: Path) -> None:
+        """Tell of each file that the job leaves: the host cannot see our folder."""
+        for artifact in attempt.facts.plan.artifacts:
+            try:
+                for path, location in await asyncio.to_thread(kept.find, artifact, work):
+                    found = await asyncio.to_thread(kept.measure, artifact.name, path, location)
+                    attempt.kept[found.file.sha256] = location
+                    blob = pb.BlobRef(sha256=found.file.sha256, size=found.file.size)
+                    attempt.spool.event(artifact=pb.ArtifactReady(name=artifact.name, blob=blob, path=path))
+            except (VoleError, OSError) as problem:
+                end.state = pb.End.FAILED
+                end.error.code, end.error.message = _ABORTED, f"artifact {artifact.name}: {problem}"
+
+    def _own_room(self) -> Room:
+        if self._base.room is None:
+            raise Invalid("this harness shares a folder with its host and takes no blobs; serve with --root for that")
+        return self._base.room
+
+    def _forget(self, attempt: Attempt) -> None:
+        """Nobody will ask for its end or its files any more."""
+        if self._ended is attempt:
+            self._ended = None
+        if attempt.source is not None:
+            self._group.create_task(asyncio.to_thread(remove_tree, attempt.facts.places.work.parent))
 
     async def _beat(self, attempt: Attempt) -> None:
         while self._attempt is attempt:
@@ -250,7 +327,7 @@ class Harness:
     def _left_alone(self, attempt: Attempt) -> None:
         """The keeper is gone. Its lease runs out at TTL; before that it is back, or the attempt is over."""
         if attempt is self._ended and attempt.spool.settled:
-            self._ended = None
+            self._forget(attempt)
         elif attempt.alone is None and attempt in (self._attempt, self._ended):
             loop = asyncio.get_running_loop()
             attempt.alone = loop.call_later(attempt.times.orphan_s, self._give_up, attempt)
@@ -258,7 +335,7 @@ class Harness:
     def _give_up(self, attempt: Attempt) -> None:
         attempt.job.stop(pb.SUPERSEDED, attempt.times.grace_s)
         if self._ended is attempt:
-            self._ended = None
+            self._forget(attempt)
 
     # ---- What it says of itself
 
@@ -268,7 +345,7 @@ class Harness:
             version=vole.__version__,
             instance_id=self._instance,
             capabilities=pb.Capabilities(resumability=pb.RESTART_ONLY, reattach=True),
-            labels=self._labels,
+            labels=self._base.labels,
             step_kinds=["run"],
             max_jobs=0 if self._unfit else 1,
             running_jobs=0 if self._attempt is None else 1,
@@ -282,7 +359,7 @@ class Harness:
             self._fences.popitem(last=False)
 
 
-_INTERNAL = 13  # of google.rpc.Code
+_INTERNAL, _ABORTED = 13, 10  # of google.rpc.Code
 _FIRST = asyncio.FIRST_COMPLETED
 
 

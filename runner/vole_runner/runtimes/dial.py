@@ -6,12 +6,15 @@ The keeper sees frames of `vole.wire.harness_pb2` and errors of `vole.base`; gRP
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import os
 import re
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 import grpc.aio
@@ -25,6 +28,8 @@ from vole_runner.runtimes.runtime import Descriptor, Resumability
 
 if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration
+
+T = TypeVar("T")
 
 LOST = "harness_lost"  # code of Unavailable: the harness was there, and is not any more
 SILENT = "harness_silent"  # code of Unavailable: no frame for HARNESS_SILENCE_S
@@ -119,6 +124,55 @@ class Connection:
             raise Unavailable(f"{self.address}: the harness did not begin with Hello")
         return call, first.hello
 
+    async def push(self, path: Path) -> pb.BlobRef:
+        """Have the file there, whole; a push that is cut goes on where it was. Raises the harness's refusal."""
+        with path.open("rb") as file:
+            sha256 = await asyncio.to_thread(lambda: hashlib.file_digest(file, "sha256").hexdigest())
+            size = file.tell()
+
+            async def pieces(offset: int) -> AsyncGenerator[pb.BlobChunk, None]:
+                file.seek(offset)
+                while offset < size:
+                    data = await asyncio.to_thread(file.read, limits.BLOB_CHUNK_BYTES)
+                    yield pb.BlobChunk(sha256=sha256, offset=offset, data=data)
+                    offset += len(data)
+                yield pb.BlobChunk(sha256=sha256, offset=size, last=True)
+
+            async def once() -> pb.BlobRef:
+                held = await self._stub.PushBlob(_only(pb.BlobChunk(sha256=sha256)), metadata=self._metadata)
+                return await self._stub.PushBlob(pieces(held.size), metadata=self._metadata)  # type: ignore[no-any-return]
+
+            return await self._tried(once)
+
+    async def fetch(self, blob: pb.BlobRef, target: Path) -> None:
+        """Have the harness's blob in `target`, whole and checked. Raises Unavailable, Invalid for other bytes."""
+        with target.open("w+b") as file:
+
+            async def once() -> None:
+                offset = file.seek(0, os.SEEK_END)
+                wanted = pb.FetchBlobRequest(sha256=blob.sha256, offset=offset)
+                async for chunk in self._stub.FetchBlob(wanted, metadata=self._metadata):
+                    file.write(chunk.data)
+                    if file.tell() > blob.size:
+                        raise Invalid(f"{self.address}: more bytes than the {blob.size} that were announced")
+
+            await self._tried(once)
+            file.seek(0)
+            found = await asyncio.to_thread(lambda: hashlib.file_digest(file, "sha256").hexdigest())
+        if found != blob.sha256:
+            raise Invalid(f"{self.address}: a file came with SHA-256 {found[:12]}…, {blob.sha256[:12]}… was announced")
+
+    async def _tried(self, once: Callable[[], Awaitable[T]]) -> T:
+        for left in reversed(range(limits.BLOB_TRIES)):
+            try:
+                return await once()
+            except grpc.aio.AioRpcError as error:
+                refusal = _refusal(error, self.address)
+                if not left or not isinstance(refusal, Unavailable | Conflict) or self.gone():
+                    raise refusal from None
+            await asyncio.sleep(limits.HARNESS_REDIAL_S)
+        raise AssertionError("the last try raises")
+
     def gone(self) -> bool:
         """Nobody listens at the socket of the harness: its process has ended. A network's silence proves nothing."""
         if not self.address.startswith("unix:"):
@@ -153,11 +207,25 @@ class Drive:
         self._begun = False  # Start was sent, and no End has come
 
     async def start(
-        self, attempt: AttemptRef, envelope: JobEnvelope, digest: str, timeout_s: float | None = None
+        self,
+        attempt: AttemptRef,
+        envelope: JobEnvelope,
+        digest: str,
+        timeout_s: float | None = None,
+        source: pb.BlobRef | None = None,
     ) -> None:
-        """Hand over the job of `digest`. `timeout_s`: what is left of its time, None for the plan's own limit."""
+        """Hand over the job of `digest`. `timeout_s`: what is left of its time, None for the plan's own limit.
+
+        `source`: its work folder as a tar, pushed before, for a harness that shares no folder with us.
+        """
+        if self._call.done():  # cut while it waited; nothing has begun on it
+            self._call, hello = await self._connection.greeted()
+            if hello.descriptor.instance_id != self.hello.instance_id:
+                raise Unavailable(f"{self._address}: the harness that answers is another one", code=LOST)
         self._attempt, self._begun = attempt, True
         start = pb.Start(plan=envelope.document(), plan_digest=digest, log_window_bytes=limits.LOG_WINDOW_BYTES)
+        if source is not None:
+            start.source.CopyFrom(source)
         if timeout_s is not None:
             _fill(start.timeout, timeout_s)
         await self._send(start=start)
@@ -178,6 +246,14 @@ class Drive:
         async with self._writing:
             self._call, self._attempt = call, replace(self._attempt, fence=self._attempt.fence + 1)
             await self._write(attach=attach)
+
+    async def push(self, path: Path) -> pb.BlobRef:
+        """Have the file with the harness (Connection.push)."""
+        return await self._connection.push(path)
+
+    async def fetch(self, blob: pb.BlobRef, target: Path) -> None:
+        """Have a file of the attempt here (Connection.fetch)."""
+        await self._connection.fetch(blob, target)
 
     def gone(self) -> bool:
         """The harness's process has ended, as far as its socket says."""
@@ -209,9 +285,10 @@ class Drive:
         """
         while True:
             frame = await self._read()
-            yield frame
             if frame.WhichOneof("frame") == "end":
                 self._begun = False
+            yield frame
+            if not self._begun:
                 await self.ack(events_through=frame.seq)
                 return
 
@@ -279,6 +356,10 @@ def descriptor(answer: pb.Descriptor) -> Descriptor:
         max_jobs=answer.max_jobs,
         running_jobs=answer.running_jobs,
     )
+
+
+async def _only(chunk: pb.BlobChunk) -> AsyncGenerator[pb.BlobChunk, None]:
+    yield chunk
 
 
 def _fill(duration: Duration, seconds: float) -> None:

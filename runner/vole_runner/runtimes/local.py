@@ -39,6 +39,7 @@ class LocalRuntime:
 
     kind: Kind = "local"
     describes_live_harness = False
+    shares_folder = True
 
     def __init__(self, name: str, home: Path, idle_max: int, environ: Mapping[str, str]) -> None:
         """Raises Invalid where a socket in `home` would be over the bound. `environ`: the listed few are passed on."""

@@ -58,6 +58,7 @@ class OwnedRuntime:
     """`home` is a private folder with a short path, this runtime's alone."""
 
     describes_live_harness = False
+    shares_folder = True
 
     def __init__(self, name: str, kind: Kind, home: Path, launcher: Launcher, network: Network) -> None:
         """Raises Invalid where a socket in `home` would be over the bound."""

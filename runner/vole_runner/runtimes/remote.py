@@ -34,6 +34,7 @@ class RemoteRuntime:
 
     kind: Kind = "remote"
     describes_live_harness = True
+    shares_folder = False
 
     def __init__(self, name: str, address: str, token: str | None = None) -> None:
         self.name = name

@@ -11,6 +11,7 @@ from vole.base import limits
 from vole.base.errors import Exhausted, Invalid
 from vole.wire.plan import ArtifactPlan
 from vole_runner import artifacts
+from vole_runner.harness import kept
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def work(tmp_path: Path) -> Path:
 
 
 def found(work: Path, *patterns: str) -> list[str]:
-    return [path for path, _ in artifacts.find(ArtifactPlan("a", patterns), work)]
+    return [path for path, _ in kept.find(ArtifactPlan("a", patterns), work)]
 
 
 def test_patterns_pick_files_in_order_and_take_away(work: Path) -> None:
@@ -55,9 +56,9 @@ def test_a_work_folder_that_is_itself_replaced_by_a_link_shows_only_what_the_lin
 def test_a_link_inside_brings_the_bytes_it_leads_to(work: Path) -> None:
     (work / "latest").symlink_to("dist/app")
 
-    ((path, location),) = artifacts.find(ArtifactPlan("a", ("latest",)), work)
+    ((path, location),) = kept.find(ArtifactPlan("a", ("latest",)), work)
 
-    assert (path, artifacts.measure("a", path, location).file.size) == ("latest", 3)
+    assert (path, kept.measure("a", path, location).file.size) == ("latest", 3)
 
 
 def test_a_fifo_is_no_file(work: Path) -> None:

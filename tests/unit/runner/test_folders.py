@@ -15,7 +15,8 @@ from vole.base import limits
 from vole.base.errors import Conflict
 from vole.base.ids import Epoch, JobId
 from vole.wire.runner import LeaseRef
-from vole_runner.folders import Folders, remove_tree
+from vole_runner.folders import Folders
+from vole_runner.harness.trees import remove_tree
 
 LEASE = LeaseRef(JobId(1), Epoch(1))
 

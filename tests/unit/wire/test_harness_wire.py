@@ -67,7 +67,7 @@ NUMBERS = {
     "LogChunk": "step_id stream seq offset data ts_unix_ns",
     "Heartbeat": "monotonic_ms step_id cpu_ms rss_bytes",
     "Checkpoint": "after_step tree",
-    "ArtifactReady": "name blob",
+    "ArtifactReady": "name blob path",
     "End": "state error outputs summary reason",
     "BlobRef": "sha256 size media_type",
     "BlobChunk": "sha256 offset data last",
