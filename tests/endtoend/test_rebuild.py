@@ -110,6 +110,9 @@ def populated(forge: Forge, ada: Person, rui: Person, folder: Path) -> None:
     ended(forge, cancelled)
 
 
+_AGO = re.compile(r"(<time [^>]*>)[^<]*")  # how long ago: a minute later it is something else
+
+
 def visited(forge: Forge, ada: Person) -> dict[str, tuple[int, str]]:
     """Every page that links lead to, as ada sees it, and its twin in the API, as anybody does."""
     found: dict[str, tuple[int, str]] = {}
@@ -120,7 +123,7 @@ def visited(forge: Forge, ada: Person) -> dict[str, tuple[int, str]]:
             if path in found or path.startswith(("/static", "/log", *NOW)):
                 continue
             answer = client.get(path)
-            found[path] = answer.status_code, answer.text
+            found[path] = answer.status_code, _AGO.sub(r"\1", answer.text)
             if "text/html" in answer.headers["content-type"]:
                 todo += [link.replace("&amp;", "&") for link in re.findall(r'href="(/[^"#]*)', answer.text)]
     runs = sorted(path for path in found if re.fullmatch(r"/app/runs/[0-9]+(/[a-z.0-9]+)?", path))
