@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import time
 from pathlib import Path
 
 import httpx
@@ -155,12 +156,16 @@ def told(forge: Forge) -> list[object]:
 
 
 def rebuilt(forge: Forge) -> str:
-    """What the command says; the server runs again then."""
+    """What the command says; the server runs again then, and its runner is back."""
     forge.server.stop()
     for file in forge.dir.glob("vole.db*"):
         file.unlink()
     said = forge.command("index", "rebuild")
     forge.restarts()
+    late = time.monotonic() + BOUND_S
+    while forge.command("runner", "list", "--json") == "[]\n":
+        assert time.monotonic() < late, "the runner does not come back"
+        time.sleep(0.05)
     return said
 
 
