@@ -279,8 +279,16 @@ class Forge:
         return self
 
     def restarts(self) -> Forge:
-        """Start again on the same ports."""
-        return self.starts()
+        """Start again on the same ports. Another test's connection may have got one of them: it is soon given back."""
+        for left in reversed(range(20)):
+            try:
+                return self.starts()
+            except AssertionError as refusal:
+                if not left or "Address already in use" not in str(refusal):
+                    raise
+                self.server.stop()
+                time.sleep(0.5)
+        raise AssertionError("the last try raises")
 
     def person(
         self, name: str, *, admin: bool = False, rights: dict[str, str] | None = None, kind: str = "git"

@@ -64,13 +64,14 @@ def _begins(forge: Forge, name: str, when: str) -> None:
 
 
 def _story(forge: Forge, ada: Person, rui: Person) -> Running:
-    """A push and two runners; whoever meets a dead server tries again, as people and runners do.
+    """A push and three runners; whoever meets a dead server tries again, as people and runners do.
 
-    Two, because a runner that could not start a job is not offered it again for a minute.
+    A runner that could not start a job is not offered it again for a minute; some stories stop one of them.
     """
     ada.commits("app", {".vole/workflows/ci.yml": PIPELINE})
     first = forge.runner_process(rui, flags=("--name", "first"))
-    forge.runner_process(rui, flags=("--name", "second"))
+    for name in ("second", "third"):
+        forge.runner_process(rui, flags=("--name", name))
     ada.pushes("app")
     return first
 
