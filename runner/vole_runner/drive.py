@@ -89,7 +89,10 @@ class Steps:
         acking = asyncio.create_task(self._ack_all())
         try:
             source = None if away is None else await away.push(self._drive)
+            if self._cancelled is not None:
+                return Outcome(None, "it was told to end before its first step")
             await self._drive.start(attempt, envelope, digest, timeout_s, source)
+            await self._cancel_again()  # told before Start, the word went nowhere
             return await self._hear_out(limits.lease_times(envelope.ttl_s).reattach_s)
         except VoleError as error:
             at_start = isinstance(error, Invalid) and not self._seq
@@ -108,6 +111,10 @@ class Steps:
             await self._drive.cancel(reason, grace_s)
         except VoleError:
             return  # it is gone already; `run` says so
+
+    async def _cancel_again(self) -> None:
+        if self._cancelled is not None:
+            await self._drive.cancel(*self._cancelled)
 
     async def _hear_out(self, reattach_s: float) -> Outcome:
         """Every frame to the End. A stream that is lost is not the job: the harness may still have it."""
@@ -143,8 +150,7 @@ class Steps:
                     pass
         except (TimeoutError, VoleError):
             raise Unavailable(lost.sentence) from None
-        if self._cancelled is not None:  # the word may have been lost with the stream
-            await self._drive.cancel(*self._cancelled)
+        await self._cancel_again()  # the word may have been lost with the stream
 
     async def _taken_up(self) -> bool:
         """Whether a harness was asked. Raises Unavailable with code LOST where it is of no use to ask again."""

@@ -114,6 +114,21 @@ def test_a_push_and_a_fetch_that_are_cut_go_on_where_they_were(harness, tmp_path
     assert (keeper.work / "out").read_bytes() == BIG
 
 
+def test_a_cancel_while_the_work_is_on_its_way_ends_the_job_before_its_first_step(harness, tmp_path):
+    keeper = a_keeper(tmp_path, "echo ran", kept=("*",))
+
+    class Cancelled(Folder):
+        async def push(self, drive):
+            await keeper.steps.cancel(pb.USER, 5.0)
+            return await super().push(drive)
+
+    outcome = run(keeper.run(harness, Cancelled(keeper.work)), timeout_s=30)
+
+    assert (outcome.conclusion, outcome.reason) == (None, "it was told to end before its first step")
+    assert keeper.marks == []
+    assert b"ran" not in keeper.told
+
+
 def test_an_artifact_that_cannot_be_kept_fails_the_job_by_name(harness, tmp_path):
     keeper = a_keeper(tmp_path, "touch $'bad\\xffname'", kept=("*",))
 

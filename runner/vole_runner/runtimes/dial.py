@@ -272,7 +272,9 @@ class Drive:
         await self._send(ack=pb.Ack(events_through=events_through, log_through=log_through))
 
     async def cancel(self, reason: pb.Reason, grace_s: float) -> None:
-        """End the attempt: TERM now, KILL after `grace_s`. The End still comes."""
+        """End the attempt: TERM now, KILL after `grace_s`. The End still comes. Before Start there is none to end."""
+        if not self._begun:
+            return
         cancel = pb.Cancel(reason=reason)
         _fill(cancel.grace, grace_s)
         await self._send(cancel=cancel)
